@@ -16,6 +16,7 @@
 #include "checkpoint/resume.hpp"
 #include "checkpoint/storage.hpp"
 #include "support/scratch_folder.hpp"
+#include "weights/durable_file.hpp"
 
 namespace rondo::train::checkpoint_files_test {
 namespace {
@@ -23,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using rondo::test::ScratchFolder;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -183,6 +185,22 @@ TEST(CheckpointFilesTest, MissingAndShortFilesAreNamed) {
 
   fs::remove(checkpoint / "manifest.json");
   EXPECT_THAT(problem_of(checkpoint), HasSubstr("manifest.json: is missing"));
+}
+
+TEST(CheckpointFilesTest, ALogThatIsNotThereNeedsNoSync) {
+  const ScratchFolder run;
+  const fs::path log = run.write("metrics.jsonl", "{}\n");
+
+  EXPECT_NO_THROW(sync_logs(std::vector{log, run.path() / "token_trace.jsonl"}));
+}
+
+// A folder of /proc answers EINVAL, as some file systems of networks do.
+TEST(CheckpointFilesTest, AFileSystemThatCannotSyncFoldersIsUsed) {
+  EXPECT_NO_THROW(sync_folder("/proc/self", "no remedy"));
+  EXPECT_THAT([] { sync_folder("/proc/self/missing", "choose another"); },
+              ThrowsMessage<DataError>(AllOf(
+                  HasSubstr("/proc/self/missing: cannot be synced (No such file or directory"),
+                  HasSubstr("choose another"))));
 }
 
 TEST(CheckpointFilesTest, KeepsTheNewestAndTheBest) {

@@ -90,6 +90,12 @@ void write_durably(const fs::path& file, std::span<const std::byte> bytes) {
   output.sync();
 }
 
+void sync_logs(std::span<const fs::path> logs) {
+  for (const fs::path& log : logs) {
+    if (fs::exists(log)) sync_file(log, write_remedy);
+  }
+}
+
 void complete_checkpoint(const fs::path& run_folder, const Manifest& manifest) {
   const fs::path unfinished = unfinished_folder(run_folder, manifest.step);
   const fs::path finished = checkpoint_folder(run_folder, manifest.step);
@@ -103,6 +109,7 @@ void complete_checkpoint(const fs::path& run_folder, const Manifest& manifest) {
     fail_on_file(unfinished, fmt::format("cannot be renamed ({})", error.message()), write_remedy);
   }
   sync_folder(checkpoints_in(run_folder), write_remedy);
+  sync_folder(run_folder, write_remedy);  // it may have the folder of checkpoints since now
 }
 
 std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {

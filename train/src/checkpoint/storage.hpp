@@ -24,6 +24,10 @@ namespace rondo::train {
 // Writes a file and waits until the disk has it. Throws DataError.
 void write_durably(const std::filesystem::path& file, std::span<const std::byte> bytes);
 
+// Waits until the disk has the logs of a run, whose lengths a manifest will say. One that is not
+// there is left out. Throws DataError.
+void sync_logs(std::span<const std::filesystem::path> logs);
+
 // Writes the manifest behind all files of the unfinished checkpoint, and gives it its name. Throws
 // DataError.
 void complete_checkpoint(const std::filesystem::path& run_folder, const Manifest& manifest);

@@ -157,6 +157,7 @@ void CheckpointWriter::complete() {
   stage_ = Stage::completing;
   // Old checkpoints go only after the new one has its name, so that there is always a whole one.
   run([this] {
+    sync_logs(options_.logs);
     complete_checkpoint(options_.run_folder, manifest_);
     prune_checkpoints(options_.run_folder, manifest_.step, options_.keep, options_.best);
   });

@@ -26,6 +26,7 @@ class CheckpointWriter {
  public:
   struct Options {
     std::filesystem::path run_folder = {};
+    std::vector<std::filesystem::path> logs = {};  // whose lengths the manifests say
     std::int64_t keep = 1;
     bool best = false;  // keeps the one with the highest accuracy besides
   };

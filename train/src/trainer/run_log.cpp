@@ -275,6 +275,11 @@ RunSoFar RunLog::so_far() const {
           .seconds = seconds_before_ + took.count()};
 }
 
+std::vector<std::filesystem::path> RunLog::files() const {
+  if (!file_) return {};
+  return {file_->path(), token_trace_};
+}
+
 std::uint64_t RunLog::metrics_bytes() const { return file_ ? file_->bytes() : 0; }
 
 std::uint64_t RunLog::trace_bytes() const { return file_ ? length_of(token_trace_) : 0; }

@@ -102,6 +102,7 @@ class MetricsFile {
   /// The file's folder exists. Throws ConfigError when it cannot be written.
   explicit MetricsFile(std::filesystem::path file, Begin begin = Begin::anew);
 
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   /// Its length.
   [[nodiscard]] std::uint64_t bytes() const;
   /// Leaves only the first so many bytes.
@@ -147,6 +148,8 @@ class RunLog {
   /// Nothing can be resumed: what an earlier run has left is cut off.
   void begin_anew();
   [[nodiscard]] RunSoFar so_far() const;
+  /// Whose lengths follow; none where this rank has no files.
+  [[nodiscard]] std::vector<std::filesystem::path> files() const;
   [[nodiscard]] std::uint64_t metrics_bytes() const;
   [[nodiscard]] std::uint64_t trace_bytes() const;
   /// Turns of a cyclic run: to metrics.jsonl, and to token_trace.jsonl beside it.

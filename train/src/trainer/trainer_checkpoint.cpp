@@ -172,6 +172,7 @@ void Trainer::begin_checkpoints() {
   if (run_folder_.empty()) return;
   checkpoints_.emplace(world_.communicator(),
                        CheckpointWriter::Options{.run_folder = run_folder_,
+                                                 .logs = log_.files(),
                                                  .keep = experiment_.checkpoint.keep,
                                                  .best = experiment_.checkpoint.best});
 }

@@ -48,15 +48,32 @@ void DurableFile::fail(const char* problem) const {
   fail_on_file(path_, fmt::format("{} ({})", problem, error_text(errno)), remedy_);
 }
 
-// A new name is on disk when the folder that has it was synced.
-void sync_folder(const std::filesystem::path& folder, const char* remedy) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+namespace {
+
+// Opens, syncs and closes `path`; the error, or 0.
+int sync(const std::filesystem::path& path, int flags) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const int error = errno;
+  const int error = synced ? 0 : errno;
   if (descriptor >= 0) ::close(descriptor);
-  if (!synced) {
-    fail_on_file(folder, fmt::format("cannot be synced ({})", error_text(error)), remedy);
-  }
+  return error;
+}
+
+[[noreturn]] void fail_to_sync(const std::filesystem::path& path, int error, const char* remedy) {
+  fail_on_file(path, fmt::format("cannot be synced ({})", error_text(error)), remedy);
+}
+
+}  // namespace
+
+void sync_file(const std::filesystem::path& file, const char* remedy) {
+  if (const int error = sync(file, 0); error != 0) fail_to_sync(file, error, remedy);
+}
+
+// A new name is on disk when the folder that has it was synced. Some file systems (of a network, or
+// of a program) cannot sync a folder, and say EINVAL: they order names in their own way.
+void sync_folder(const std::filesystem::path& folder, const char* remedy) {
+  const int error = sync(folder, O_DIRECTORY);
+  if (error != 0 && error != EINVAL) fail_to_sync(folder, error, remedy);
 }
 
 }  // namespace rondo::train

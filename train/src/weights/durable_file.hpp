@@ -28,7 +28,11 @@ class DurableFile {
   int descriptor_;
 };
 
-/// Waits until the disk has the names of all files in `folder`, and its own.
+/// Waits until the disk has what was written to `file`, by whomever. Throws DataError, as above.
+void sync_file(const std::filesystem::path& file, const char* remedy);
+
+/// Waits until the disk has the names of all files in `folder`, where its file system can say so.
+/// Throws DataError, as above.
 void sync_folder(const std::filesystem::path& folder, const char* remedy);
 
 }  // namespace rondo::train
