@@ -106,6 +106,17 @@ std::string Program::text_until(int file, const std::string& text) const {
   }
 }
 
+// SigCgt has a bit for each signal that is caught, in hexadecimal.
+bool Program::handles(int signal) const {
+  std::ifstream file("/proc/" + std::to_string(child_.pid()) + "/status");
+  std::string word;
+  while (file >> word && word != "SigCgt:") {
+  }
+  unsigned long long caught = 0;
+  file >> std::hex >> caught;
+  return (caught >> static_cast<unsigned>(signal - 1) & 1U) != 0;
+}
+
 std::vector<pid_t> Program::children() const {
   const std::string id = std::to_string(child_.pid());
   std::ifstream file("/proc/" + id + "/task/" + id + "/children");

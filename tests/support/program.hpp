@@ -55,6 +55,8 @@ class Program {
   std::string output_until(const std::string& text) const;
   /// The same of its standard error.
   std::string errors_until(const std::string& text) const;
+  /// It has a handler for `signal`.
+  [[nodiscard]] bool handles(int signal) const;
   /// Its direct children at the moment.
   [[nodiscard]] std::vector<pid_t> children() const;
   Ended wait();

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/program.hpp"
@@ -213,6 +214,29 @@ TEST_F(InterruptedRunsTest, Sigusr1ToOneRankLeavesACheckpointAndTheRunGoesOn) {
   EXPECT_FALSE(program.has_ended());
   program.send(SIGTERM);
   EXPECT_EQ(program.wait().status, 75);
+}
+
+// Rank 0 has no peer yet.
+TEST_F(InterruptedRunsTest, Sigusr1BeforeARankHasJoinedEndsNothing) {
+  const fs::path run = folder("run");
+  const auto rank = [&](const char* number) {
+    return std::pair(command(run, "synchronous", {"--set", "checkpoint.every_steps=0"}),
+                     Environment{{"RONDO_COORDINATOR", "local:" + std::string(32, 'b')},
+                                 {"RONDO_RANK", number},
+                                 {"RONDO_SIZE", "2"}});
+  };
+  const auto [words, first] = rank("0");
+  Program waiting(words, first);
+  while (!waiting.has_ended() && !waiting.handles(SIGUSR1)) {
+    ::poll(nullptr, 0, 1);
+  }
+  waiting.send(SIGUSR1);
+  Program peer(words, rank("1").second);
+
+  EXPECT_EQ(peer.wait().status, 0);
+  const Ended ended = waiting.wait();
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_TRUE(has_checkpoint(run));
 }
 
 TEST_F(InterruptedRunsTest, ResumingNeedsAFolder) {

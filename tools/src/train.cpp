@@ -78,22 +78,30 @@ class SignalStack {
   stack_t previous_ = {};
 };
 
+// While it lives, a signal calls a handler, which may only set a flag.
+class HandledSignal {
+ public:
+  HandledSignal(int signal, void (*handler)(int)) : signal_(signal) {
+    struct sigaction action = {};
+    action.sa_handler = handler;
+    // Interrupted system calls go on: a request is no failure.
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
+    ::sigemptyset(&action.sa_mask);
+    ::sigaction(signal, &action, &previous_);
+  }
+  HandledSignal(const HandledSignal&) = delete;
+  HandledSignal& operator=(const HandledSignal&) = delete;
+  ~HandledSignal() { ::sigaction(signal_, &previous_, nullptr); }
+
+ private:
+  int signal_;
+  struct sigaction previous_ = {};
+};
+
 // While it lives, SIGUSR2 asks this rank for its flight record instead of ending it. At most one in
 // a process.
 class DumpRequest {
  public:
-  DumpRequest() {
-    struct sigaction action = {};
-    action.sa_handler = [](int /*signal*/) { asked = 1; };
-    // Interrupted system calls go on: a request is no failure.
-    action.sa_flags = SA_RESTART | SA_ONSTACK;
-    ::sigemptyset(&action.sa_mask);
-    ::sigaction(SIGUSR2, &action, &previous_);
-  }
-  DumpRequest(const DumpRequest&) = delete;
-  DumpRequest& operator=(const DumpRequest&) = delete;
-  ~DumpRequest() { ::sigaction(SIGUSR2, &previous_, nullptr); }
-
   // Writes flight-rankN.json to `folder` if it has been asked for since the last call. What goes
   // wrong is said on stderr, and ends nothing.
   void answer(const transport::World& world, const std::filesystem::path& folder) const {
@@ -112,26 +120,16 @@ class DumpRequest {
  private:
   // All that a signal handler may write.
   static inline volatile std::sig_atomic_t asked = 0;
-  struct sigaction previous_ = {};
+  HandledSignal handled_{SIGUSR2, [](int /*signal*/) { asked = 1; }};
 };
 
-// While it lives, SIGTERM asks this rank for a checkpoint and then its end, and SIGUSR1 for a
-// checkpoint alone. At most one in a process.
+// While it lives, SIGUSR1 asks this rank for a checkpoint and, once it trains, SIGTERM for one and
+// then its end. Before, SIGTERM ends it: nothing is lost yet. At most one in a process.
 class RunSignals {
  public:
-  RunSignals() {
-    struct sigaction action = {};
-    action.sa_handler = [](int signal) { (signal == SIGTERM ? stop : checkpoint) = 1; };
-    action.sa_flags = SA_RESTART | SA_ONSTACK;
-    ::sigemptyset(&action.sa_mask);
-    ::sigaction(SIGTERM, &action, &previous_term_);
-    ::sigaction(SIGUSR1, &action, &previous_usr1_);
-  }
-  RunSignals(const RunSignals&) = delete;
-  RunSignals& operator=(const RunSignals&) = delete;
-  ~RunSignals() {
-    ::sigaction(SIGTERM, &previous_term_, nullptr);
-    ::sigaction(SIGUSR1, &previous_usr1_, nullptr);
+  // From now on SIGTERM is a request, too.
+  void begin_training() {
+    stops_.emplace(SIGTERM, [](int /*signal*/) { stop = 1; });
   }
 
   // What has come since the last call; the end stays asked for.
@@ -146,8 +144,8 @@ class RunSignals {
  private:
   static inline volatile std::sig_atomic_t stop = 0;
   static inline volatile std::sig_atomic_t checkpoint = 0;
-  struct sigaction previous_term_ = {};
-  struct sigaction previous_usr1_ = {};
+  HandledSignal checkpoints_{SIGUSR1, [](int /*signal*/) { checkpoint = 1; }};
+  std::optional<HandledSignal> stops_ = {};
 };
 
 // Copies whole lines of a growing file to a stream, as they come. The file need not exist yet.
@@ -236,7 +234,7 @@ class Display {
 
 // All ranks make the same calls; rank 0 has observers and files besides.
 void train_in(transport::World& world, const TrainRank& rank, const std::filesystem::path& folder,
-              const DumpRequest& request, transport::Team* team) {
+              const DumpRequest& request, RunSignals& signals, transport::Team* team) {
   const auto records = rank.flight_record.empty() ? folder : rank.flight_record;
   world.set_dump_folder(records);
   train::TrainerOptions options;
@@ -250,7 +248,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
     request.answer(world, records);
     if (profile) profile->on_step();
   };
-  const RunSignals signals;
+  signals.begin_training();
   // Asked in every step; the trainer tells the other ranks, so that one signal to any rank is
   // enough.
   options.request = RunSignals::take;
@@ -289,6 +287,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
 int train_as_rank(TrainRank rank, const PlacementRequest& placement) {
   const SignalStack stack;
   const DumpRequest request;
+  RunSignals signals;
   transport::WorldOptions options = world_options(rank.experiment);
   options.dump_folder = rank.flight_record;
   JoinedRank self = join_as_rank(std::move(options), placement);
@@ -299,7 +298,7 @@ int train_as_rank(TrainRank rank, const PlacementRequest& placement) {
   // Rank 0 has said why there is no folder; the others end with the same status.
   const auto folder = agree_on_folder(self.world, rank, own);
   if (!folder) return exit_usage;
-  train_in(self.world, rank, *folder, request, self.team.get());
+  train_in(self.world, rank, *folder, request, signals, self.team.get());
   return exit_done;
 }
 
