@@ -261,6 +261,17 @@ TEST_F(RunRecordTest, GivesAKeyThatWasNotRecordedItsDefault) {
             "train.log_every is 50, would be 7");
 }
 
+// They are written one a line.
+TEST_F(RunRecordTest, ComparesAllLayersOfACustomModel) {
+  train::Experiment& wanted = wanted_.experiment;
+  wanted.model.layers = {{.kind = "flatten"}, {.kind = "fully_connected", .outputs = 4}};
+  EXPECT_EQ(first_difference(train::to_toml(wanted), wanted), "");
+  train::Experiment other = wanted;
+  other.model.layers[0].kind = "activation";
+  EXPECT_THAT(first_difference(train::to_toml(other), wanted),
+              HasSubstr("model.layers is [{kind = \"activation\""));
+}
+
 TEST_F(RunRecordTest, AGridThatThePlannerChoseIsWhatWasAskedOfThePlanner) {
   train::Experiment recorded = wanted_.experiment;
   recorded.grid = {.sample = 1, .filter = 2, .plan = "chosen", .layers = {{"conv1", "height=2"}}};

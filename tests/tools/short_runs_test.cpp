@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -93,6 +94,26 @@ TEST_F(FindRateTest, EndsWhereTrainingDiverges) {
   EXPECT_EQ(sweep, file("find-rate.json"));
   // The run itself has ended there: no step more than that in which it diverged.
   EXPECT_LE(events("step").size(), sweep["points"].size() + 1);
+}
+
+// The step in which the loss becomes NaN is not logged.
+TEST_F(FindRateTest, KnowsThatALossThatIsNoNumberDiverges) {
+  const Ended ended = run("find-rate", {"--from", "1e27", "--to", "1e36", "--steps", "10"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("Training diverges at 1e+"));
+  EXPECT_THAT(events("end")[0]["reason"], HasSubstr("NaN"));
+  const Json sweep = file("find-rate.json");
+  const double steps = static_cast<double>(sweep["points"].size());
+  EXPECT_NEAR(sweep["diverged_at"].get<double>() / std::pow(10.0, 27.0 + steps), 1.0, 1e-6);
+}
+
+TEST_F(FindRateTest, LeavesNoModel) {
+  const Ended ended = run("find-rate", {"--steps", "10", "--set", "checkpoint.every_steps=1",
+                                        "--set", "checkpoint.best=true"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_FALSE(fs::exists(folder() / "checkpoints"));
 }
 
 TEST_F(FindRateTest, EvaluatesNothing) {

@@ -45,15 +45,23 @@ struct FindRateOptions {
   double from = 1e-6;
   double to = 10.0;
   std::int64_t steps = 100;
+
+  // Of a step, counted from 0: the rates rise by the same factor from each to the next.
+  [[nodiscard]] double rate_of(std::size_t step) const {
+    return from * std::pow(to / from, static_cast<double>(step) / static_cast<double>(steps - 1));
+  }
 };
 
 // Later settings win over the file and over the user's own. Every step is logged, because each has
-// a rate of its own; the number of steps ends the run, and not that of epochs.
+// a rate of its own; the number of steps ends the run, and not that of epochs. No model is kept.
 std::vector<std::string> sweep_settings(const FindRateOptions& options) {
   return {"optimizer.schedule=exponential",
           fmt::format("optimizer.learning_rate={:.17g}", options.from),
           fmt::format("optimizer.final_learning_rate={:.17g}", options.to),
           "optimizer.warmup_epochs=0.0",
+          "checkpoint.every_steps=0",
+          "checkpoint.every_epochs=0",
+          "checkpoint.best=false",
           "train.log_every=1",
           "train.epochs=1000000",
           fmt::format("train.max_steps={}", options.steps)};
@@ -74,8 +82,8 @@ void check(const FindRateOptions& options, const train::Experiment& experiment) 
   }
 }
 
-// The sweep that a run left in its folder.
-RateSweep read_sweep(const fs::path& folder) {
+// The sweep that a run left in its folder, which ended with `status`.
+RateSweep read_sweep(const fs::path& folder, const FindRateOptions& options, int status) {
   std::vector<double> rates;
   std::vector<double> losses;
   for_each_event(
@@ -89,6 +97,11 @@ RateSweep read_sweep(const fs::path& folder) {
         losses.push_back(loss.is_number() ? loss.get<double>() : NAN);
       },
       [](std::size_t /*line*/) {});
+  // The step in which the loss becomes NaN or Inf ends the run before it is logged.
+  if (status == exit_not_finite) {
+    rates.push_back(options.rate_of(rates.size()));
+    losses.push_back(NAN);
+  }
   return analyse_rates(rates, losses);
 }
 
@@ -136,15 +149,13 @@ std::string json_of(const RateSweep& sweep) {
   return object.dump(1) + "\n";
 }
 
-// A sweep that ends with status 5 has found the rate at which training diverges.
 int run_sweep(const TrainRequest& request, const Training& training, const fs::path& folder) {
   const RunFolder run(folder, training.experiment);
   Job job = training_job(request, training, run);
   const Descriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   job.output = nowhere.value();
   job.quiet = true;
-  const int status = launch(job);
-  return status == exit_not_finite ? exit_done : status;
+  return launch(job);
 }
 
 int find_rate(const FindRateOptions& options) {
@@ -166,9 +177,9 @@ int find_rate(const FindRateOptions& options) {
   const Training training = plan_training(request, experiment, read_machine());
   const fs::path folder = run_folder_for(request.folder, training.experiment);
   const int status = run_sweep(request, training, folder);
-  // The ranks have said what was wrong.
-  if (status != exit_done) return status;
-  const RateSweep sweep = read_sweep(folder);
+  // The ranks have said what was wrong. A loss that is not finite is wrong only for training.
+  if (status != exit_done && status != exit_not_finite) return status;
+  const RateSweep sweep = read_sweep(folder, options, status);
   const std::string json = json_of(sweep);
   replace_file(folder / "find-rate.json", json, "choose another folder with --out");
   if (options.training.format == Format::json) {

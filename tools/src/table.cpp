@@ -141,7 +141,16 @@ std::string Table::csv() const {
   return text;
 }
 
-std::string Table::json() const { return TableJson::array(*this).dump(2) + '\n'; }
+namespace {
+
+// Names of files need not be UTF-8, as JSON has to be: what is not becomes U+FFFD.
+std::string text_of(const OrderedJson& json) {
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + '\n';
+}
+
+}  // namespace
+
+std::string Table::json() const { return text_of(TableJson::array(*this)); }
 
 std::string Table::in(Format format) const {
   switch (format) {
@@ -155,6 +164,6 @@ std::string Table::in(Format format) const {
   return text();
 }
 
-std::string Table::json_object() const { return TableJson::row(*this, 0).dump(2) + '\n'; }
+std::string Table::json_object() const { return text_of(TableJson::row(*this, 0)); }
 
 }  // namespace rondo::tools

@@ -202,6 +202,19 @@ auto deviation_of(std::optional<MeanAndDeviation> SchemeSummary::* member) {
 
 }  // namespace
 
+namespace {
+
+// A list of layers has one a line, behind "layers = [" and before "]".
+std::string rest_of_list(std::istream& lines) {
+  std::string list;
+  for (std::string line; std::getline(lines, line) && line != "]";) {
+    list += line.substr(line.find_first_not_of(' '));
+  }
+  return list + "]";
+}
+
+}  // namespace
+
 // Of a text as to_toml() writes it: one key a line, and nothing else.
 std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml) {
   std::vector<KeyText> keys;
@@ -212,7 +225,9 @@ std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml
     if (line.starts_with('[') && line.ends_with(']')) {
       section = line.substr(1, line.size() - 2);
     } else if (equals != std::string::npos) {
-      keys.emplace_back(section + "." + line.substr(0, equals), line.substr(equals + 3));
+      std::string value = line.substr(equals + 3);
+      if (value == "[") value += rest_of_list(lines);
+      keys.emplace_back(section + "." + line.substr(0, equals), std::move(value));
     }
   }
   return keys;

@@ -293,6 +293,13 @@ std::string answer_for_one(const Variant& variant) {
       variant.label, in_percent(mean_accuracy(variant)));
 }
 
+std::string answer_for_only_one_of(const Variant& variant, std::size_t variants) {
+  return fmt::format(
+      "Of {} configurations only {} has completed runs: it ends with {} on the test set. "
+      "There is nothing to compare it with yet.",
+      variants, variant.label, in_percent(mean_accuracy(variant)));
+}
+
 // What the lead of the most accurate one is measured by.
 std::string spread_of(const Variant& best) {
   if (best.summary.final_accuracy->deviation) return "seeds explain";
@@ -378,6 +385,10 @@ Advice advise(const std::vector<ReportedRun>& runs, std::vector<Variant>& varian
   for (Variant& variant : variants) summarise_variant(runs, variant, common);
   if (variants.size() == 1) {
     advice.answer = answer_for_one(variants.front());
+    return advice;
+  }
+  if (std::ranges::count_if(variants, is_usable) == 1) {
+    advice.answer = answer_for_only_one_of(variants[*best], variants.size());
     return advice;
   }
   // Of equal times the first variant, which is the one that the user named first.

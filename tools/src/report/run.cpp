@@ -184,6 +184,7 @@ double step_of_push(const ReportedRun& run, const Json& push) {
   const auto warm_up = run.keys.find("update.warmup_epochs");
   double epochs = 0.0;
   if (warm_up != run.keys.end()) epochs = std::strtod(warm_up->second.c_str(), nullptr);
+  epochs = std::max(epochs, 0.0);  // -1: as usual for the scheme, which is none
   const double per_epoch = number_in(run.start, "steps_per_epoch").value_or(0.0);
   return std::round(epochs * per_epoch) + *number_in(push, "samples") / std::max(batch, 1.0);
 }

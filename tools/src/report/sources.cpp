@@ -221,6 +221,8 @@ bool add_json(const std::string& name, const Json& json, ReportSources& sources)
     add_plan_table(name, json, sources);
   } else if (json.is_object() && json.contains("points") && is_rows(json["points"])) {
     add_sweep(name, json, sources);
+  } else if (json.is_object() && json.contains("points") && json["points"].empty()) {
+    return true;  // a sweep that diverged at once
   } else if (json.is_object() && json.contains("kernels") && is_rows(json["kernels"])) {
     if (json["kernels"].front().contains("step_us")) {
       add_profile(name, json, sources);
