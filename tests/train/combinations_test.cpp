@@ -41,6 +41,11 @@ TEST(CombinationsTest, LazyNeedsAnOptimizerThatHeedsScale) {
   }
 }
 
+TEST(CombinationsTest, AnAugmentationIsThereOnce) {
+  EXPECT_THAT(refusal("synchronous", [](Experiment& e) { e.data.augment = {"crop:4", "crop:2"}; }),
+              AllOf(StartsWith("data.augment: "), HasSubstr("\"crop\" is there twice")));
+}
+
 TEST(CombinationsTest, LazyHasNoNormToClip) {
   EXPECT_THAT(refusal("lazy", [](Experiment& e) { e.optimizer.clip_norm = 1.0; }),
               AllOf(StartsWith("optimizer.clip_norm: "), HasSubstr("set it to 0")));

@@ -178,6 +178,32 @@ TEST_F(FolderTest, PutsTheNextImageInThePlaceOfABrokenOne) {
               ElementsAre(HasSubstr("105.jpg: is no JPEG"), HasSubstr("106.jpg: is empty")));
 }
 
+// Of a file that is cut, some parts are whole. Which are seen depends on the epoch alone, and not
+// on what this loader has seen before.
+TEST_F(FolderTest, ABrokenImageOfWhichPartsAreReadStandsForItselfWhereTheyAreWhole) {
+  rondo::test::Bytes cut = rondo::test::jpeg_of(gradient_image(400, 50, 20));
+  cut.resize(cut.size() / 2);
+  write("train/cat/105.jpg", cut);
+  const Dataset dataset = list();
+  const LoaderOptions options{
+      .global_batch = 24,
+      .largest_range = 24,
+      .augmentations = {make_augmentation("random_resized_crop:0.05,0.1", dataset.mean)},
+      .broken = BrokenImages::skip};
+  Loader all(dataset, options);
+  std::int64_t skipped = 0;
+  constexpr std::int64_t epochs = 12;
+  for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
+    Loader only_this(dataset, options);
+    const std::vector<float> expected = images_of(only_this.load({epoch, 0, 0, 24}));
+    ASSERT_EQ(images_of(all.load({epoch, 0, 0, 24})), expected) << "epoch " << epoch;
+    skipped += only_this.skipped();
+  }
+  EXPECT_EQ(all.skipped(), skipped);
+  EXPECT_GT(skipped, 0);
+  EXPECT_LT(skipped, epochs);
+}
+
 // Each rank of a replica stores its own part. It reads all samples, also where it stores some only,
 // so that it finds the stand-ins, and their labels, that the others find.
 TEST_F(FolderTest, RanksWithPartsOfABatchAgreeOnStandIns) {

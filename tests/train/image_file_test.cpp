@@ -28,6 +28,7 @@ using rondo::test::error_text;
 using rondo::test::gradient_image;
 using rondo::test::jpeg_of;
 using rondo::test::png_of;
+using rondo::test::png_of_grey16;
 using rondo::test::ppm_of;
 using testing::AllOf;
 using testing::Each;
@@ -77,6 +78,10 @@ TEST(ImageFileTest, MakesRedGreenAndBlueOfGrey) {
 
   EXPECT_THAT(read(jpeg_of(20, 30, grey, {.colours = JCS_GRAYSCALE})).pixels, Each(77));
   EXPECT_THAT(read(png_of(20, 30, grey, PNG_FORMAT_GRAY)).pixels, Each(77));
+}
+
+TEST(ImageFileTest, MakesEightBitsOfSixteen) {
+  EXPECT_THAT(read(png_of_grey16(8, 0x4040)).pixels, Each(0x40));
 }
 
 // Adobe's marker says that 255 is no ink; jpeg_set_defaults() writes it.

@@ -101,6 +101,32 @@ inline Bytes png_of(const train::Image& image) {
   return png_of(image.shape.h, image.shape.w, image.pixels);
 }
 
+// Grey of 16 bits, without a chunk that says what the values mean, as most programs write it.
+inline Bytes png_of_grey16(std::uint32_t side, std::uint16_t value) {
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  Bytes result;
+  png_set_write_fn(
+      png, &result,
+      [](png_structp to, png_bytep bytes, png_size_t count) {
+        auto& all = *static_cast<Bytes*>(png_get_io_ptr(to));
+        all.insert(all.end(), bytes, bytes + count);
+      },
+      nullptr);
+  png_set_IHDR(png, info, side, side, 16, PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE,
+               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(png, info);
+  Bytes row;  // the high byte first
+  for (std::uint32_t x = 0; x < side; ++x) {
+    row.push_back(static_cast<std::uint8_t>(value >> 8U));
+    row.push_back(static_cast<std::uint8_t>(value));
+  }
+  for (std::uint32_t y = 0; y < side; ++y) png_write_row(png, row.data());
+  png_write_end(png, info);
+  png_destroy_write_struct(&png, &info);
+  return result;
+}
+
 inline Bytes ppm_of(const train::Image& image) {
   const std::string header = "P6\n# a comment\n" + std::to_string(image.shape.w) + " " +
                              std::to_string(image.shape.h) + "\n255\n";

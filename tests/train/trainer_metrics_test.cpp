@@ -256,6 +256,14 @@ TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsStep) {
   EXPECT_THAT(nlohmann::json::parse(last).at("reason"), HasSubstr("in step 2, first in "));
 }
 
+// One rank alone finds it, and its neighbours wait for the token.
+TEST(TrainerErrorsTest, ALossThatIsNotFiniteEndsRanksThatStepAlone) {
+  Experiment experiment = small_experiment();
+  experiment.optimizer.learning_rate = 1e30;
+  experiment.update.scheme = "cyclic";
+  expect_on_all_ranks<NumericError>(3, experiment, HasSubstr(", first in "));
+}
+
 TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanksAlike) {
   const rondo::test::ScratchFolder scratch;
   TrainerOptions options;

@@ -257,7 +257,7 @@ TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
   EXPECT_THAT(refused(file_of("{", "")), HasSubstr("no JSON object"));
   EXPECT_THAT(refused(file_of(one("3"), four)), HasSubstr("the tensor \"w\" without dtype"));
   EXPECT_THAT(refused(file_of(one(R"({"dtype":"F8","shape":[1],"data_offsets":[0,4]})"), four)),
-              HasSubstr("has the unknown type F8"));
+              HasSubstr("has the unknown type F8;"));
   EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1e46],"data_offsets":[0,4]})"), four)),
               HasSubstr("with a shape that is no integer"));
   EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4.5]})"), four)),
@@ -285,14 +285,15 @@ TEST_F(SafetensorsTest, SummarizesEveryTensor) {
   put(file_of(R"({"__metadata__":{"format":"pt"},)"
               R"("w":{"dtype":"F32","shape":[3,1],"data_offsets":[0,12]},)"
               R"("count":{"dtype":"I64","shape":[],"data_offsets":[12,20]},)"
-              R"("inf":{"dtype":"F16","shape":[1],"data_offsets":[20,22]}})",
+              R"("inf":{"dtype":"F16","shape":[1],"data_offsets":[20,22]},)"
+              R"("small":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[22,24]}})",
               bytes_of({3, std::numeric_limits<float>::quiet_NaN(), 4}) + std::string(8, '\1') +
-                  std::string("\x00\x7c", 2)));
+                  std::string("\x00\x7c", 2) + "ab"));
 
   const WeightsSummary summary = summarize_weights(path());
 
   EXPECT_THAT(summary.metadata, ElementsAre(testing::Pair("format", "pt")));
-  ASSERT_EQ(summary.tensors.size(), 3U);
+  ASSERT_EQ(summary.tensors.size(), 4U);
   const TensorSummary& w = summary.tensors[0];
   EXPECT_EQ(w.name, "w");
   EXPECT_THAT(w.shape, ElementsAre(3, 1));
@@ -309,6 +310,7 @@ TEST_F(SafetensorsTest, SummarizesEveryTensor) {
   EXPECT_FALSE(summary.tensors[1].statistics.has_value());
   EXPECT_EQ(summary.tensors[2].statistics.value().not_finite, 1U);
   EXPECT_THAT(summary.tensors[2].statistics->histogram, testing::Each(0U));
+  EXPECT_FALSE(summary.tensors[3].statistics.has_value());
 }
 
 TEST_F(SafetensorsTest, NamesAFileThatItCannotReadOrWrite) {

@@ -20,6 +20,7 @@
 #include <fmt/ranges.h>
 
 #include "config/key.hpp"
+#include "data/augmentations.hpp"
 
 namespace rondo::train {
 namespace {
@@ -36,6 +37,17 @@ void check_optimizer(const Experiment::Optimizer& optimizer) {
   const bool has_momentum = optimizer.name == "sgd" || optimizer.name == "lars";
   if (has_momentum && optimizer.nesterov && optimizer.momentum == 0.0) {
     refuse_key("optimizer.nesterov", "looks ahead by the momentum, and optimizer.momentum is 0");
+  }
+}
+
+// Each draws its random numbers from a stream that its name chooses.
+void check_augmentations(const Experiment::Data& data) {
+  for (std::size_t i = 0; i < data.augment.size(); ++i) {
+    const std::string_view name = augmentation_name(data.augment[i]);
+    for (std::size_t other = 0; other < i; ++other) {
+      if (augmentation_name(data.augment[other]) == name)
+        refuse_key("data.augment", "\"{}\" is there twice; give it once", name);
+    }
   }
 }
 
@@ -289,6 +301,7 @@ std::string complaint_about_effect(const Key& key, const Experiment& experiment)
 // Called after all keys are set, by a file or by --set, in whichever order.
 void check_combinations(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
+  check_augmentations(experiment.data);
   check_optimizer(experiment.optimizer);
   if (!update.plugin_settings.empty() && update.plugin.empty()) {
     refuse_key("update.plugin_settings",

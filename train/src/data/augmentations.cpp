@@ -216,9 +216,6 @@ const std::vector<AugmentationKind>& augmentation_kinds() {
   return list;
 }
 
-// "crop" of "crop:4".
-std::string_view augmentation_name(std::string_view text) { return text.substr(0, text.find(':')); }
-
 const AugmentationKind* find_augmentation(std::string_view text) {
   const auto found =
       std::ranges::find(augmentation_kinds(), augmentation_name(text), &AugmentationKind::name);
@@ -246,6 +243,8 @@ Numbers numbers_of(std::string_view text, const AugmentationKind& kind) {
 }
 
 }  // namespace
+
+std::string_view augmentation_name(std::string_view text) { return text.substr(0, text.find(':')); }
 
 std::string complaint_about_augmentation(std::string_view text) {
   const AugmentationKind* kind = find_augmentation(text);

@@ -17,6 +17,9 @@ namespace rondo::train {
 // at once, and whom to tell of broken images.
 [[nodiscard]] LoaderOptions loader_options(const Experiment& experiment, const Dataset& dataset);
 
+// "crop" of "crop:4", an entry of data.augment.
+[[nodiscard]] std::string_view augmentation_name(std::string_view text);
+
 // What is wrong with an entry of data.augment, such as "crop:4"; empty if nothing is.
 [[nodiscard]] std::string complaint_about_augmentation(std::string_view text);
 

@@ -357,6 +357,8 @@ class PngDecoder {
   PngDecoder(std::span<const std::uint8_t> bytes, const std::string& name) : name_(name) {
     png_.version = PNG_IMAGE_VERSION;
     if (png_image_begin_read_from_memory(&png_, bytes.data(), bytes.size()) == 0) fail_as_noted();
+    // Else values of 16 bits, which this reader scales to 8, would count as linear in brightness.
+    png_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
     // Zlib packs at most 1,032 bytes into one, and a byte can hold 8 pixels.
     check_size(name_, png_.height, png_.width, bytes.size(), 8 * 1032);
   }

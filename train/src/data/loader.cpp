@@ -239,9 +239,10 @@ class ImageStream {
       return sample;
     }
     for (std::int64_t next = sample, tries = 0;; next = (next + 1) % images_.shape.n, ++tries) {
-      // Images that are known to be broken are not decoded again in every epoch. `tries` ends the
-      // search where all images are broken.
-      if (broken_.has(next) && tries < images_.shape.n) continue;
+      // Images that are known to be broken are not decoded again in every epoch. Where an epoch has
+      // parts of its own, a part may be whole: to rely on what was seen before would make the
+      // images depend on which rank saw it. `tries` ends the search where all images are broken.
+      if (framer() == nullptr && broken_.has(next) && tries < images_.shape.n) continue;
       try {
         images_.source->read(next, frame, out);
         if (next != sample) ++skipped_;

@@ -196,10 +196,14 @@ void agree_on_files(transport::World& world, const LoadedModel& trained) {
   });
 }
 
-// As many images at once as the run trained on a rank, so that its memory will do.
+// More images at once make it no faster, and one rank may evaluate what many have trained.
+constexpr std::int64_t largest_batch = 64;
+
+// As many images at once as the run trained on so many ranks, so that their memory will do.
 std::int64_t evaluation_batch(const Experiment& experiment, int ranks, Range share) {
   const std::int64_t trained = experiment.train.global_batch / ranks / experiment.train.accumulate;
-  return std::clamp<std::int64_t>(trained, 1, std::max<std::int64_t>(share.size(), 1));
+  const std::int64_t most = std::min(largest_batch, share.size());
+  return std::clamp<std::int64_t>(trained, 1, std::max<std::int64_t>(most, 1));
 }
 
 LoaderOptions test_options(const Experiment& experiment, const Dataset& dataset) {

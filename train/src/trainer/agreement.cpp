@@ -226,6 +226,11 @@ void end_together(transport::World& world, const std::function<void()>& work) {
   }
 }
 
+void end_not_finite_alone(transport::World& world, const std::string& text) {
+  world.abort(abort_reason({.kind = ErrorKind::numeric, .text = text}));
+  throw NumericError(text);
+}
+
 std::string text_of_first_rank(transport::World& world, const std::string& text) {
   transport::Communicator& all = world.communicator();
   std::array size{static_cast<std::int64_t>(text.size())};

@@ -79,6 +79,10 @@ class StepAgreement {
 /// the rank named. NumericError is thrown by all ranks, each by itself, and aborts nothing.
 void end_together(transport::World& world, const std::function<void()>& work);
 
+/// Within such work: aborts the World by a NumericError that this rank alone knows of, and throws
+/// it.
+[[noreturn]] void end_not_finite_alone(transport::World& world, const std::string& text);
+
 }  // namespace rondo::train
 
 namespace rondo::transport {

@@ -187,13 +187,13 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
     const tensor::Loss loss =
         slow_rank_.slowed([&] { return executor_->train(batch, *link_, position); });
     grid_.shared_statistics().count(batch.samples, statistics_);
-    if (!std::isfinite(loss.sum) && not_finite_.empty()) explain(step, batch);
+    if (!std::isfinite(loss.sum) && not_finite_.empty()) explain(batch);
     whole.sum += loss.sum;
     whole.correct += loss.correct;
   }
   const StepProfile::Part part(profile_, "sums");
   link_->end_step();
-  if (link_->not_finite() && not_finite_.empty()) explain_gradient(step, *link_->not_finite());
+  if (link_->not_finite() && not_finite_.empty()) explain_gradient(*link_->not_finite());
   scheme_->add_loss(whole.sum);
   return whole;
 }
@@ -246,6 +246,8 @@ void Trainer::run_paced_step() {
                   .global_samples = static_cast<std::size_t>(experiment_.train.global_batch),
                   .learning_rate = learning_rate_.at(step_at(paced_samples()))});
   const tensor::Loss loss = compute(*own_batches_, minibatch_);
+  // There is no step in which all ranks could agree. Nothing of this mini-batch has been pushed.
+  if (!not_finite_.empty()) end_not_finite_alone(world_, not_finite_);
   finish_step();
   ++minibatch_;
   step_ = step_at(paced_samples());

@@ -142,8 +142,8 @@ class Trainer {
   void restore_progress(std::span<const std::byte> state, bool own);
   [[nodiscard]] int asked() const;
   void meet_in_step(const tensor::Loss& loss);
-  void explain(std::int64_t step, const Batch& batch);
-  void explain_gradient(std::int64_t step, std::size_t block);
+  void explain(const Batch& batch);
+  void explain_gradient(std::size_t block);
   [[noreturn]] void end_not_finite();
   void hear_late_flags();
   void end_step();

@@ -300,18 +300,18 @@ void Trainer::meet_in_step(const tensor::Loss& loss) {
 
 // Called where the loss of a batch that this rank has just computed is not finite. Where several
 // ranks run a layer together, only they together could look for it.
-void Trainer::explain(std::int64_t step, const Batch& batch) {
+void Trainer::explain(const Batch& batch) {
   std::string where;
   if (grid_.is_whole()) {
     where = executor_->first_not_finite(batch);
     if (where.empty()) where = "the loss itself";
   }
-  not_finite_ = not_finite_text("the loss", step + 1, where);
+  not_finite_ = not_finite_text("the loss", step_ + 1, where);
 }
 
 // The loss is finite, but backward went wrong.
-void Trainer::explain_gradient(std::int64_t step, std::size_t block) {
-  not_finite_ = not_finite_text("the gradient of layer " + layout_.blocks[block].name, step + 1);
+void Trainer::explain_gradient(std::size_t block) {
+  not_finite_ = not_finite_text("the gradient of layer " + layout_.blocks[block].name, step_ + 1);
 }
 
 // All ranks come here in the same step.

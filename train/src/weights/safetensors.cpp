@@ -46,10 +46,10 @@ static_assert(std::endian::native == std::endian::little, "values are stored lit
 
 // Types that this program does not know have no size, and are refused.
 std::size_t bytes_of_type(std::string_view type) {
-  if (type == "F64" || type == "I64" || type == "U64") return 8;
+  if (type == "F64" || type == "I64" || type == "U64" || type == "C64") return 8;
   if (type == "F32" || type == "I32" || type == "U32") return 4;
   if (type == "F16" || type == "BF16" || type == "I16" || type == "U16") return 2;
-  if (type == "I8" || type == "U8" || type == "BOOL") return 1;
+  if (type == "I8" || type == "U8" || type == "BOOL" || type.starts_with("F8_")) return 1;
   return 0;
 }
 
