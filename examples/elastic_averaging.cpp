@@ -33,7 +33,7 @@ class ElasticAveraging final : public SchemeBase {
   void end_iteration() override {
     const auto samples = static_cast<float>(std::max<std::size_t>(step().local_samples, 1));
     optimizer().update(0, replica().parameters, replica().gradients,
-                       {1.0F / samples, step().learning_rate, step().index});
+                       {1.0F / samples, step().learning_rate, step().updates()});
     if (++steps_ % period_ == 0) meet();
   }
   void meet() {

@@ -4,7 +4,9 @@
 //   rondo run -n 2 -- own_scheme
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -28,20 +30,23 @@ class MeanOfSteps final : public sync::SchemeBase {
   void end_iteration() override {
     const auto samples = static_cast<float>(std::max<std::size_t>(step().local_samples, 1));
     optimizer().update(0, replica().parameters, replica().gradients,
-                       {1.0F / samples, step().learning_rate, step().index});
-    if (++steps_ % 4 == 0) average(replica().parameters);
+                       {1.0F / samples, step().learning_rate, step().updates()});
+    if (++steps_ % 4 == 0) average(replica().parameters, counted().global_reductions);
   }
-  void apply_pending() override { average(replica().parameters); }
+  void apply_pending() override { average(replica().parameters, counted().global_reductions); }
   void evaluate(std::span<float> parameters, std::span<float> statistics) override {
     std::ranges::copy(replica().parameters, parameters.begin());
-    average(parameters);
+    average(parameters, counted().evaluation_reductions);
     average_statistics(statistics);
   }
-  void average(std::span<float> values) {
+  void average(std::span<float> values, std::uint64_t& reductions) {
     if (outer().size() == 1) return;
-    outer().allreduce(values).wait();
-    for (float& value : values) value /= static_cast<float>(outer().size());
-    ++counted().global_reductions;
+    outer().allreduce(values, transport::ReduceOp::avg).wait();
+    ++reductions;
+  }
+  void write_state(sync::ByteWriter& writer) const override { writer.put(steps_); }
+  [[nodiscard]] std::function<void()> read_state(sync::ByteReader& reader) override {
+    return [this, steps = reader.get<int>()] { steps_ = steps; };
   }
 
   int steps_ = 0;

@@ -27,7 +27,7 @@ class PeriodicAverage final : public SchemeBase {
   void end_iteration() override {
     const float scale = 1.0F / static_cast<float>(std::max<std::size_t>(step().local_samples, 1));
     optimizer().update(0, replica().parameters, replica().gradients,
-                       {scale, step().learning_rate, step().index});
+                       {scale, step().learning_rate, step().updates()});
     if (++steps_ == period_) apply_pending();
   }
   void apply_pending() override {

@@ -89,6 +89,22 @@ TEST_P(SchemeContractTest, DescribesItself) {
   });
 }
 
+// As a run that goes on, and whose momenta could not be kept.
+TEST_P(SchemeContractTest, CountsUpdatesFromWhereTheOptimizersStateBegan) {
+  World{1}.run([](transport::World& world) {
+    UnderTest tested = GetParam();
+    if (!TrainingRun(tested, world).scheme->description().ignores_scale) return;
+    tested.make_optimizer = [](std::size_t size) { return make_adam(size); };
+    TrainingRun begun(tested, world);
+    TrainingRun resumed(tested, world);
+    resumed.optimizer_start = 5000;
+    begun.train(6);
+    resumed.train(6);
+
+    resumed.expect_as(begun);
+  });
+}
+
 TEST_P(SchemeContractTest, RefusesALayerThatIsFinalTwiceOrDoesNotExist) {
   run_alone([](TrainingRun& run) {
     run.scheme->begin(run.step());

@@ -53,10 +53,11 @@ class TrainingRun {
   }
 
   [[nodiscard]] Step step() const {
-    return {.index = done,
+    return {.index = done + optimizer_start,
             .local_samples = 1,
             .global_samples = static_cast<std::size_t>(world_.size()),
-            .learning_rate = 0.1 / (1 + done)};
+            .learning_rate = 0.1 / (1 + done),
+            .optimizer_start = optimizer_start};
   }
 
   /// One iteration. Gradients depend on the parameters, the rank and the step.
@@ -100,6 +101,7 @@ class TrainingRun {
   Arrays arrays;
   Scheme scheme;
   int done = 0;
+  int optimizer_start = 0;
 };
 
 }  // namespace rondo::sync::test

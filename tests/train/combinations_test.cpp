@@ -187,6 +187,29 @@ TEST(CombinationsTest, AnOuterOptimizerIsTheOnlyOuterStep) {
               StartsWith("update.reduction_momentum: update.outer_optimizer = \"nesterov\" needs"));
 }
 
+TEST(CombinationsTest, AnOuterAdamNeedsARateOfItsOwn) {
+  EXPECT_THAT(
+      refusal("k_step", [](Experiment& e) { e.update.outer_optimizer = "adam"; }),
+      StartsWith("update.outer_rate: 1 is too large for update.outer_optimizer = \"adam\""));
+}
+
+TEST(CombinationsTest, KindsOfReductionMomentumNeedOne) {
+  for (const char* kind : {"nesterov", "slowmo"}) {
+    EXPECT_THAT(refusal("k_step", [&](Experiment& e) { e.update.reduction_momentum_kind = kind; }),
+                StartsWith("update.reduction_momentum: update.reduction_momentum_kind = \"" +
+                           std::string(kind) + "\" needs one above 0"));
+  }
+}
+
+TEST(CombinationsTest, WithFixedDelayNothingIsComputedBetweenTurns) {
+  EXPECT_THAT(refusal("cyclic",
+                      [](Experiment& e) {
+                        e.update.delay = "fixed";
+                        e.update.local_step = true;
+                      }),
+              StartsWith("update.local_step: with delay"));
+}
+
 TEST(CombinationsTest, NesterovNeedsAMomentum) {
   EXPECT_THAT(refusal("synchronous",
                       [](Experiment& e) {

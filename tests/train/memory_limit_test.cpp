@@ -311,6 +311,7 @@ TEST(PlannedMemoryTest, OfAnOuterOptimizerOverlapAndBf16) {
   experiment.train.reduce_precision = "bf16";
   experiment.update.overlap_steps = 1;
   experiment.update.outer_optimizer = "adam";
+  experiment.update.outer_rate = 0.01;
   expect_plan_of(experiment);
 }
 

@@ -343,6 +343,41 @@ TEST(ResumeTest, OtherRanksGoOnFromTheAverage) {
   EXPECT_EQ(resumed.last.epoch, expected.last.epoch);
 }
 
+// Stops a run of two ranks, goes on with `other` on four, and stops once more at the nth look: the
+// end is that of a run that was stopped once.
+void expect_same_end_after_a_change(const Experiment& experiment, const Experiment& other,
+                                    int stop_again) {
+  const ScratchFolder once;
+  ASSERT_TRUE(run_in(once.path(), 2, experiment, {}, 7).stopped);
+  const ScratchFolder twice;
+  fs::copy(once.path(), twice.path(), fs::copy_options::recursive);
+  const RunEnd expected = run_in(once.path(), 4, other, "auto");
+  ASSERT_TRUE(run_in(twice.path(), 4, other, "auto", stop_again).stopped);
+  const RunEnd resumed = run_in(twice.path(), 4, other, "auto");
+
+  EXPECT_THAT(resumed.notes, Contains(HasSubstr("resumed from")));
+  EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash);
+}
+
+TEST(ResumeTest, ARunThatWentOnOnOtherRanksCanBeStoppedAgain) {
+  for (const char* scheme : {"synchronous", "sharded", "k_step", "hierarchical", "lazy"}) {
+    Experiment experiment = experiment_of(scheme, "resnet8");
+    if (scheme != std::string("synchronous")) experiment.update.warmup_epochs = 1.0;  // of 5 steps
+    if (scheme != std::string("lazy")) experiment.optimizer.name = "adam";
+    expect_same_end_after_a_change(experiment, experiment, 2);
+  }
+}
+
+// The warm-up has three steps left where the grid changes.
+TEST(ResumeTest, ARunThatWentOnOnAnotherGridWithinItsWarmUpCanBeStoppedAgain) {
+  Experiment experiment = experiment_of("k_step", "resnet8");
+  experiment.update.warmup_epochs = 2.0;
+  Experiment other = experiment;
+  other.grid.height = 2;
+  expect_same_end_after_a_change(experiment, other, 1);
+  expect_same_end_after_a_change(experiment, other, 4);
+}
+
 TEST(ResumeTest, AnotherGridGoesOnFromTheAverage) {
   for (const char* scheme : {"synchronous", "sharded", "k_step", "lazy"}) {
     Experiment experiment = experiment_of(scheme, "resnet8");

@@ -225,7 +225,7 @@ void AveragingScheme::take_outer_optimizer(double learning_rate) {
 void AveragingScheme::begin_iteration() {
   if (!std::exchange(progress_.started, true)) {
     for (Fragment& fragment : fragments_) fragment.model.begin_round(fragment.replica.parameters);
-    progress_.updates = step().index;
+    progress_.updates = step().updates();
   }
   if (!period_of_) return;
   RoundProgress& round = fragments_.front().progress;
@@ -305,6 +305,7 @@ void AveragingScheme::average_locally(Fragment& fragment, transport::Communicato
 // Over the World and not over `outer`: the ranks of a replica that share samples each have a part
 // of their loss.
 void AveragingScheme::add_up_losses(std::int64_t samples) {
+  if (losses_.empty()) return;
   losses_[0] = std::exchange(progress_.own_loss, 0.0);
   transport::Communicator& all = replica().world->communicator();
   if (all.size() > 1) {
@@ -318,7 +319,6 @@ void AveragingScheme::add_up_losses(std::int64_t samples) {
 
 // After a flush rounds have the lengths of the first ones, so that fragments go on in turn.
 void AveragingScheme::begin_next_round(Fragment& fragment, Ending ending) {
-  if (!losses_.empty()) add_up_losses(fragment.progress.samples);
   fragment.begin_round(ending == Ending::plain ? fragment.first_period : schedule_.period());
 }
 
@@ -347,12 +347,16 @@ void AveragingScheme::end_round(Fragment& fragment, Ending ending) {
   measure(fragment, round, fragment.mean.displacement());
   advance(fragment, ending);
   take_over_the_rest(fragment);
+  add_up_losses(fragment.progress.samples);
   begin_next_round(fragment, ending);
   if (on_round_) on_round_(round);
 }
 
 // The average travels while the next round's first steps are computed.
 void AveragingScheme::post_round(Fragment& fragment) {
+  // Awaited at once, and collectives end in the order in which they were posted: behind the average
+  // it would wait for that.
+  add_up_losses(fragment.progress.samples);
   fragment.under_way->post(outer(), fragment.model.parameters(), fragment.weight(outer().size()),
                            fragment.round_under_way(), fragment.unsent);
   count_reduction(fragment, fragment.under_way->mean(), true);

@@ -382,7 +382,7 @@ void CyclicScheme::open() {
   store_.set(StoreWord::flushed, 0);
   workers_.barrier().wait();
   parks_ = 0;
-  if (!started_) updates_before_ = step().index;
+  if (!started_) updates_before_ = step().updates();
   optimizer().keep_state_in(store_.state());
   pulled_.when = Clock::now();
   open_ = started_ = true;

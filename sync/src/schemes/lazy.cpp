@@ -363,7 +363,7 @@ void LazyScheme::layer_final(std::size_t layer) {
 // The layers that are not lazy are updated in every iteration, as by synchronous SGD.
 void LazyScheme::end_iteration() {
   const double scale = 1.0 / static_cast<double>(step().global_samples);
-  buckets_.update(optimizer(), {static_cast<float>(scale), step().learning_rate, step().index});
+  buckets_.update(optimizer(), {static_cast<float>(scale), step().learning_rate, step().updates()});
   const bool closing = closes();
   if (buckets_.reduces() || (closing && lazy_.reduces())) ++counted().global_reductions;
   if (!closing) return;

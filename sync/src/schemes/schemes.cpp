@@ -29,7 +29,7 @@ constexpr std::array all_schemes{
 };
 
 constexpr std::string_view warm_up_state_name = "warm_up";
-constexpr std::uint32_t warm_up_state_version = 1;
+constexpr std::uint32_t warm_up_state_version = 2;
 
 /// Two schemes in a row. The first one is flushed in the begin() of the second one's first
 /// iteration, and not before: what is asked after the last iteration of the warm-up concerns its
@@ -97,6 +97,7 @@ class WarmUpScheme final : public UpdateScheme {
 std::vector<std::byte> WarmUpScheme::save() const {
   ByteWriter writer(warm_up_state_name, warm_up_state_version);
   writer.put(static_cast<std::uint8_t>(is_over()));
+  writer.put(steps_);
   writer.put(done_);
   write_counters(writer, of_first_);
   writer.put_array(std::span<const std::byte>(active().save()));
@@ -106,6 +107,7 @@ std::vector<std::byte> WarmUpScheme::save() const {
 void WarmUpScheme::restore(std::span<const std::byte> state) {
   ByteReader reader(state, warm_up_state_name, warm_up_state_version);
   const bool was_over = reader.get<std::uint8_t>() != 0;
+  const auto steps = reader.get<std::int64_t>();
   const auto done = reader.get<std::int64_t>();
   const SchemeCounters of_first = read_counters(reader);
   const std::span<const std::byte> of_active = reader.get_bytes();
@@ -117,6 +119,7 @@ void WarmUpScheme::restore(std::span<const std::byte> state) {
   }
   (was_over ? *then_ : *first_).restore(of_active);
   if (was_over) first_.reset();
+  steps_ = steps;  // a run that went on with less than all of its warm-up has fewer
   done_ = done;
   of_first_ = of_first;
 }

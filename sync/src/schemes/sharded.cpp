@@ -115,7 +115,7 @@ class ShardedScheme final : public SchemeBase {
       for (SharedBucket& share : shares_) wait_for_gradients(share);
     }
     const double clip = sums_.clip_factor(replica().gradients, mean, clip_norm_);
-    const Update update{static_cast<float>(mean * clip), step().learning_rate, step().index};
+    const Update update{static_cast<float>(mean * clip), step().learning_rate, step().updates()};
     bool exchanged = false;
     for (SharedBucket& share : shares_) {
       wait_for_gradients(share);

@@ -32,7 +32,7 @@ class SynchronousScheme final : public SchemeBase {
 
   void end_iteration() override {
     const auto scale = static_cast<float>(gradient_scale());
-    buckets_.update(optimizer(), {scale, step().learning_rate, step().index});
+    buckets_.update(optimizer(), {scale, step().learning_rate, step().updates()});
     if (buckets_.reduces()) ++counted().global_reductions;
   }
 

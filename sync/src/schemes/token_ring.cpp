@@ -199,8 +199,7 @@ Script::Script(std::span<const Turn> trace, int worker, int workers) {
 
 void Script::follow(const Turn& turn) {
   const Turn* expected = next();
-  if (expected == nullptr) return;
-  if (turn != *expected) {
+  if (expected != nullptr && turn != *expected) {
     throw std::runtime_error("cyclic: worker " + std::to_string(turn.worker) + " had " +
                              describe(turn) + ", where its script has " + describe(*expected));
   }

@@ -143,8 +143,9 @@ class Script {
   /// What came. Throws std::runtime_error when it is not what is scripted.
   void follow(const Turn& turn);
 
+  /// How many turns have come, whether they were scripted or not.
   [[nodiscard]] std::size_t position() const noexcept { return position_; }
-  /// For a restored run; behind the end when it had no script, or a longer one.
+  /// For a restored run; behind the end when its script is longer.
   void set_position(std::size_t position) noexcept { position_ = position; }
 
  private:

@@ -61,7 +61,7 @@ void check_lazy(const Experiment& experiment) {
         "use sgd with update.scheme = \"lazy\"",
         experiment.optimizer.name);
   }
-  if (experiment.optimizer.clip_norm > 0.0) {
+  if (experiment.optimizer.clip_norm > 0.0 && !scheme_of(experiment.update).clips) {
     refuse_key(
         "optimizer.clip_norm",
         "update.scheme = \"lazy\" reduces the gradients of its layers in different iterations, "
@@ -82,6 +82,20 @@ void check_averaging(const Experiment::Update& update) {
                "\"{}\" is an outer step of its own, and update.outer_optimizer = \"{}\" another; "
                "give one of them",
                update.reduction_momentum_kind, update.outer_optimizer);
+  }
+  const bool needs_momentum =
+      update.reduction_momentum_kind == "nesterov" || update.reduction_momentum_kind == "slowmo";
+  if (needs_momentum && update.reduction_momentum == 0.0) {
+    refuse_key("update.reduction_momentum",
+               "update.reduction_momentum_kind = \"{}\" needs one above 0, as in 0.5",
+               update.reduction_momentum_kind);
+  }
+  // Its first step is as long as the rate, for each parameter.
+  if (update.outer_optimizer == "adam" && update.outer_rate >= 1.0) {
+    refuse_key("update.outer_rate",
+               "{} is too large for update.outer_optimizer = \"adam\", which moves every parameter "
+               "by about as much; give one as 0.01",
+               update.outer_rate);
   }
   if (update.outer_optimizer == "adam" && update.reduction_momentum != 0.0) {
     refuse_key("update.reduction_momentum",
@@ -171,7 +185,13 @@ void check_cyclic(const Experiment& experiment) {
                "cannot begin; give whole epochs",
                warmup);
   }
-  if (experiment.update.delay == "fixed" && experiment.update.when_empty == "skip") {
+  const bool is_fixed = experiment.update.delay == "fixed";
+  if (is_fixed && experiment.update.local_step) {
+    refuse_key("update.local_step",
+               "with delay = \"fixed\" a worker computes nothing between its turns; leave the key "
+               "out");
+  }
+  if (is_fixed && experiment.update.when_empty == "skip") {
     refuse_key("update.when_empty",
                "with delay = \"fixed\" every turn has a mini-batch, and none can be skipped; give "
                "\"wait\"");

@@ -141,6 +141,12 @@ SharedOptimizer outer_optimizer_of(const Experiment::Update& update, const Schem
 // K-step averaging is hierarchical averaging without levels.
 Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
                       const SharedOptimizer& optimizer) {
+  const auto layers = static_cast<std::int64_t>(parts.replica.layers.size());
+  if (experiment.update.fragments > layers) {
+    throw ConfigError(fmt::format(
+        "update.fragments: {} are more than the {} layers of the model that have parameters",
+        experiment.update.fragments, layers));
+  }
   sync::HierarchicalOptions options = averaging_options_of(experiment);
   options.levels = parts.levels;
   options.period_of = period_policy_of(experiment, parts);
@@ -215,8 +221,20 @@ Scheme make_synchronous(const Experiment& experiment, SchemeParts& parts,
   return sync::make_synchronous(parts.replica, optimizer, synchronous_options_of(experiment));
 }
 
+// The norm of a layer that ranks of a replica share is known to none of them.
+void refuse_parts(const ParameterLayout& layout, std::string_view key) {
+  for (const Parameter& parameter : layout.parameters) {
+    if (parameter.whole.empty() || parameter.whole == parameter.shape) continue;
+    throw ConfigError(
+        fmt::format("{}: under update.scheme = \"sharded\" needs all of {}, of which each rank of "
+                    "this grid holds a part; set it to 0, or use \"synchronous\"",
+                    key, parameter.name));
+  }
+}
+
 Scheme make_sharded(const Experiment& experiment, SchemeParts& parts,
                     const SharedOptimizer& optimizer) {
+  if (experiment.optimizer.clip_norm > 0.0) refuse_parts(*parts.layout, "optimizer.clip_norm");
   return sync::make_sharded(parts.replica, optimizer, synchronous_options_of(experiment));
 }
 
@@ -358,9 +376,8 @@ std::vector<sync::ElementRange> whole_weights(const ParameterLayout& layout) {
 Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
   const SharedOptimizer optimizer = make_optimizer(experiment, parts);
   Scheme scheme = maker_of(experiment).make(experiment, parts, optimizer);
-  if (parts.warm_up_steps == 0 || scheme->description().warm_up == sync::WarmUp::pointless) {
-    return scheme;
-  }
+  // Also where none of it is left: what such a run saves is restored to one with all of it.
+  if (!has_warm_up(experiment)) return scheme;
   // Both share the optimizer, so its momenta go on when the scheme takes over.
   return sync::make_warm_up(make_synchronous(experiment, parts, optimizer), std::move(scheme),
                             parts.warm_up_steps);
@@ -400,6 +417,11 @@ Scheme make_own_scheme(const Experiment& experiment, const SchemeParts& parts,
   if (gradient_type_of(experiment) != tensor::DataType::f32) {
     throw ConfigError(
         "train.reduce_precision: does not reach the scheme of your own; leave it at \"fp32\"");
+  }
+  if (experiment.optimizer.clip_norm > 0.0) {
+    throw ConfigError(
+        "optimizer.clip_norm: does not reach the scheme of your own; leave it at 0, and let the "
+        "scheme bound the norm");
   }
   Scheme scheme = make(parts.replica, make_optimizer(experiment, parts));
   if (scheme == nullptr) throw ConfigError("make_scheme: has made no scheme");

@@ -161,7 +161,8 @@ void Trainer::run_step() {
   scheme_->begin({.index = step_,
                   .local_samples = static_cast<std::size_t>(mine),
                   .global_samples = static_cast<std::size_t>(batches_.samples(step_)),
-                  .learning_rate = learning_rate_.at(step_)});
+                  .learning_rate = learning_rate_.at(step_),
+                  .optimizer_start = momenta_from_});
   const tensor::Loss loss = compute(batches_, step_);
   // Before the update, so that a loss that is not finite changes no parameter.
   meet_in_step(loss);
@@ -244,7 +245,8 @@ void Trainer::run_paced_step() {
   scheme_->begin({.index = warm_up_steps_ + minibatch_,
                   .local_samples = static_cast<std::size_t>(mine),
                   .global_samples = static_cast<std::size_t>(experiment_.train.global_batch),
-                  .learning_rate = learning_rate_.at(step_at(paced_samples()))});
+                  .learning_rate = learning_rate_.at(step_at(paced_samples())),
+                  .optimizer_start = momenta_from_});
   const tensor::Loss loss = compute(*own_batches_, minibatch_);
   // There is no step in which all ranks could agree. Nothing of this mini-batch has been pushed.
   if (!not_finite_.empty()) end_not_finite_alone(world_, not_finite_);

@@ -137,6 +137,7 @@ class Trainer {
   [[nodiscard]] std::int64_t warm_up_left() const;
   void restore();
   void restore_exactly();
+  void take_averages();
   void restore_averages();
   [[nodiscard]] std::vector<std::byte> progress_state() const;
   void restore_progress(std::span<const std::byte> state, bool own);
@@ -212,6 +213,7 @@ class Trainer {
   std::int64_t step_ = 0;              // over the whole run, in global batches
   std::int64_t epoch_first_ = 0;       // the epoch's first step
   std::int64_t minibatch_ = 0;         // of this rank's own
+  std::int64_t momenta_from_ = 0;      // the step before which they were zeros
   bool epoch_open_ = false;            // has the epoch begun, and not been evaluated?
   bool diverged_ = false;              // has a sweep ended so?
   bool stopped_ = false;               // was the run asked to stop?

@@ -36,7 +36,7 @@ namespace rondo::train {
 namespace {
 
 constexpr std::string_view progress_name = "progress";
-constexpr std::uint32_t progress_version = 1;
+constexpr std::uint32_t progress_version = 2;
 
 std::vector<std::byte> bytes_of(std::span<const float> values) {
   const auto bytes = std::as_bytes(values);
@@ -156,9 +156,9 @@ std::string Trainer::try_checkpoint(const std::filesystem::path& checkpoint) {
 bool Trainer::keeps_momenta() const {
   const sync::SchemeDescription& scheme = scheme_of(experiment_.update);
   // Windows and periods are states of a scheme that another number of ranks cannot go on with, and
-  // so are shares of an optimizer's.
+  // so are shares of an optimizer's. What one of the user's own holds is not known.
   const bool in_step = !scheme.steps_alone() && !scheme.windows && !scheme.divides_optimizer;
-  return grid_.is_whole() && resumed_.replicas == resumed_.ranks &&
+  return !make_own_scheme_ && grid_.is_whole() && resumed_.replicas == resumed_.ranks &&
          (in_step || resumed_.step < warm_up_steps_);
 }
 
@@ -215,15 +215,23 @@ void Trainer::restore_exactly() {
                                           threads_, resumed_.threads)));
 }
 
-void Trainer::restore_averages() {
-  const ModelWeights mean = weights_of_checkpoint(resumed_from_, resumed_, model_);
-  take_part(mean, layout_of(model_), layout_, parameters_, model_state().statistics);
+// Before the scheme is made, which may take parameters for its own.
+void Trainer::take_averages() {
+  if (resumed_from_.empty() || resumes_exactly_) return;
+  agree_on(world_, [&] {
+    const ModelWeights mean = weights_of_checkpoint(resumed_from_, resumed_, model_);
+    take_part(mean, layout_of(model_), layout_, parameters_, model_state().statistics);
+  });
   // All ranks have measured what they hold.
   std::ranges::fill(std::span(statistics_).subspan(layout_.statistic_count), 0.0F);
+}
+
+void Trainer::restore_averages() {
   if (keeps_momenta()) {
     scheme_->restore(read_checked(resumed_from_, resumed_.file_of(0, Part::scheme)));
   }
   restore_progress(read_checked(resumed_from_, resumed_.file_of(0, Part::progress)), false);
+  if (!keeps_momenta()) momenta_from_ = step_;
   log_.note(fmt::format(
       "resumed from {}: step {}, epoch {}; its {} ranks in {} replicas were others, so parameters "
       "and statistics are means over its replicas, {}, and the bits will differ",
@@ -233,7 +241,9 @@ void Trainer::restore_averages() {
 
 std::vector<std::byte> Trainer::progress_state() const {
   sync::ByteWriter writer(progress_name, progress_version);
-  for (const std::int64_t number : {step_, epoch_, epoch_first_, minibatch_}) writer.put(number);
+  for (const std::int64_t number : {step_, epoch_, epoch_first_, minibatch_, momenta_from_}) {
+    writer.put(number);
+  }
   writer.put(static_cast<std::uint8_t>(epoch_open_));
   writer.put(best_accuracy_);
   EpochMetrics last = last_epoch_;
@@ -257,6 +267,7 @@ void Trainer::restore_progress(std::span<const std::byte> state, bool own) {
   epoch_ = reader.get<std::int64_t>();
   epoch_first_ = reader.get<std::int64_t>();
   minibatch_ = reader.get<std::int64_t>();
+  momenta_from_ = reader.get<std::int64_t>();
   epoch_open_ = reader.get<std::uint8_t>() != 0;
   best_accuracy_ = reader.get<double>();
   visit_numbers(last_epoch_, [&]<typename T>(T& number) { number = reader.get<T>(); });
@@ -344,6 +355,8 @@ void Trainer::end_step() {
   const bool due = every > 0 && step_ / every != last_checkpoint_ / every;
   const bool last = step_ >= total_steps_ && experiment_.checkpoint.wanted();
   if (agreed_.request == 0 && !due && !last) return;
+  // Else it is saved at the epoch's end.
+  if (step_ > warm_up_steps_ && !scheme_->description().resumes_anywhere) return;
   hear_late_flags();  // nothing that is not finite is kept
   stopped_ = agreed_.request == static_cast<int>(RunRequest::checkpoint_and_stop);
   save_checkpoint();

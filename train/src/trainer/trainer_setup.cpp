@@ -295,7 +295,7 @@ void Trainer::choose_lazy_layers() {
 
 // In this order on all ranks, because most of it is collective. The checkpoint is found before the
 // scheme is made, since it says which layers were lazy and how much warm-up is left; it is restored
-// last, when everything is there to take it.
+// last, when everything is there to take it; but for averages of parameters.
 void Trainer::join() {
   grid_.join();
   if (!executor_) make_executor();
@@ -305,6 +305,7 @@ void Trainer::join() {
   make_averaging_groups();
   find_checkpoint();
   choose_lazy_layers();
+  take_averages();
   agree_on(world_, [&] {
     const std::string name = "the update scheme \"" + experiment_.update.scheme + "\"";
     count_allocation(memory_, name.c_str(), update_memory().scheme);

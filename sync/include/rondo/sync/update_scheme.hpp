@@ -81,6 +81,12 @@ struct Step {
   std::size_t local_samples = 0;   ///< of this rank; may be 0
   std::size_t global_samples = 0;  ///< of all replicas; gradients are sums and divided by it once
   double learning_rate = 0.0;
+  /// The iteration before which the optimizer's state was zeros: not 0 where a run goes on without
+  /// its momenta.
+  std::int64_t optimizer_start = 0;
+
+  /// How many updates the state of the optimizer has seen: Update::index.
+  [[nodiscard]] std::int64_t updates() const noexcept { return index - optimizer_start; }
 };
 
 /// What a scheme has done so far.
