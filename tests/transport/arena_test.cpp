@@ -88,6 +88,7 @@ TEST(SharedArenaTest, ThrowsWhenMemoryIsExhausted) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Errc::out_of_memory);
     }
+    EXPECT_THROW((void)world.arena().allocate(64, std::size_t{4} << 20U), Error);
     EXPECT_NE(world.arena().allocate(64, 64), nullptr);
   });
 }

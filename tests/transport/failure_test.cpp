@@ -345,6 +345,25 @@ TEST(FailureTest, AWaitForThatTimesOutChangesNothing) {
 
 // Rank 0 alone meets its deadline. A rank of its node that comes only then learns it from rank 0,
 // and not at its own deadline from the clock.
+// "Never" in milliseconds is more than fits into nanoseconds.
+TEST(FailureTest, ADeadlineMayBeNever) {
+  WorldOptions options;
+  options.deadline = options.stall_warning = std::chrono::milliseconds::max();
+  options.rendezvous_deadline = std::chrono::milliseconds::max();
+  options.on_stall = [](const Stall& /*stall*/) { ADD_FAILURE(); };
+  for (const Backend backend : {Backend::shm, Backend::tcp}) {
+    test::World(backend, 2, options).run([](Communicator& comm) {
+      if (comm.rank() == 0) {
+        int value = 0;
+        Request never_sent = comm.recv(std::span(&value, 1), 1, 7);
+        EXPECT_FALSE(never_sent.wait_for(20ms));
+        never_sent.cancel();
+      }
+      comm.barrier().wait();
+    });
+  }
+}
+
 TEST(FailureTest, TellsThePeersOfTheNodeWhyARankGaveUp) {
   for (const Backend backend : {Backend::shm, Backend::hierarchy}) {
     std::latch gave_up(1);

@@ -1,7 +1,10 @@
 // What send, recv, sendrecv and signals promise, on every kind of link.
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <latch>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -9,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rondo/transport/communicator.hpp>
@@ -19,6 +23,7 @@
 namespace rondo::transport::point_to_point_test {
 namespace {
 
+using namespace std::chrono_literals;
 using test::Backend;
 using test::Memory;
 using testing::Combine;
@@ -236,6 +241,57 @@ TEST(PointToPointFailureTest, TestingAloneNoticesALostPeer) {
       EXPECT_EQ(signalled.status(), Errc::peer_lost);
     });
   }
+}
+
+// Of several messages, looked at together every now and then, as an event loop does. Rank 1 is
+// there, and sends nothing.
+TEST(PointToPointFailureTest, TestingSeveralNoticesALostPeerOfAny) {
+  for (const Backend backend : {Backend::shm, Backend::shm_nodes}) {
+    std::latch noticed(1);
+    test::World(backend, 3).run_without(2, [&](World& world) {
+      if (world.rank() == 1) return noticed.wait();
+      std::array<int, 2> values{};
+      Communicator& comm = world.communicator();
+      Request of_living = comm.recv(std::span(values).first(1), 1);
+      Request of_lost = comm.recv(std::span(values).last(1), 2);
+
+      const auto end = std::chrono::steady_clock::now() + 20s;
+      bool lost = false;
+      while (!lost && std::chrono::steady_clock::now() < end) {
+        const auto next_look = std::chrono::steady_clock::now() + 3ms;
+        while (std::chrono::steady_clock::now() < next_look) {
+        }
+        try {
+          EXPECT_FALSE(of_living.test());
+          EXPECT_FALSE(of_lost.test());
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Errc::peer_lost);
+          EXPECT_THAT(error.what(), testing::HasSubstr("rank 2"));
+          lost = true;
+        }
+      }
+      EXPECT_TRUE(lost);
+      noticed.count_down();
+    });
+  }
+}
+
+// And not as the collective that is under way meanwhile.
+TEST(PointToPointFailureTest, AMessageThatIsTooLongIsNamed) {
+  test::World(Backend::shm_nodes, 2).run([](World& world) {
+    Communicator& comm = world.communicator();
+    std::vector<int> data(4);
+    if (world.rank() == 1) return comm.send(std::span<const int>(data), 0).wait();
+    Request reduced = comm.allreduce(std::span(data).first(2));
+    Request received = comm.recv(std::span(data).last(1), 1);
+    std::string text;
+    try {
+      received.wait();
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    EXPECT_THAT(text, testing::HasSubstr("was in recv"));
+  });
 }
 
 TEST(PointToPointFailureTest, TestingAloneNoticesAnAbort) {

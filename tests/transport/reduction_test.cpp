@@ -127,6 +127,20 @@ TEST(ReductionValueTest, AveragesTowardsZero) {
   EXPECT_EQ(reduce_pair<std::uint64_t>(1ULL << 63U, 4, ReduceOp::avg), (1ULL << 62U) + 2);
 }
 
+// The numbers of ranks are -128, -56 and 0 as an i8.
+TEST(ReductionValueTest, AveragesShortIntegersOfManyRanks) {
+  const std::int8_t hundred = 100;
+  const std::int8_t none = 0;
+  for (const std::size_t ranks : {128U, 200U, 256U}) {
+    std::vector<const std::byte*> sources(ranks, reinterpret_cast<const std::byte*>(&none));
+    sources[0] = reinterpret_cast<const std::byte*>(&hundred);
+    std::int8_t result = -1;
+    auto* destination = reinterpret_cast<std::byte*>(&result);
+    find_reduction(ElementType::i8, ReduceOp::avg)(sources.data(), ranks, &destination, 1, 0, 1);
+    EXPECT_EQ(result, 0) << ranks;
+  }
+}
+
 TEST(ReductionValueTest, DividesAsAveragesDo) {
   std::int16_t integers[] = {7, -7, 0};
   find_division(ElementType::i16)(reinterpret_cast<std::byte*>(integers), 3, 3);

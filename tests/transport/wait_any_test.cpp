@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -13,6 +14,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/request.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "support/world.hpp"
 
@@ -107,6 +109,18 @@ TEST_P(WaitAnyTest, TakesOperationsOfSeveralCommunicators) {
     EXPECT_NE(*first, *second);
     EXPECT_TRUE(test::all_are(data, 4));
   });
+}
+
+TEST(WaitAnyLifetimeTest, TheWorldMayHaveEnded) {
+  std::vector<int> data(10, 1);
+  std::vector<Request> requests(2);
+  {
+    WorldOptions options;
+    options.threads = Threads::multiple;
+    World world = std::move(World::make_threads(1, options).front());
+    requests[1] = world.communicator().allreduce(std::span(data));
+  }
+  EXPECT_EQ(wait_any(requests), 1U);
 }
 
 TEST_P(WaitAnyTest, WaitsForAllOfThem) {

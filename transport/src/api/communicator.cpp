@@ -199,7 +199,8 @@ bool Request::test() {
   if (record_ == nullptr) return true;
   const std::lock_guard entry(core_->world().lock());
   if (!record_->finished()) {
-    core_->world().progress();
+    // As long as something arrives, no rank gives up.
+    if (core_->world().progress()) record_->lost_since.reset();
     if (!record_->finished()) core_->check_peers(*record_);
     if (record_->finished()) {
       record_->stamp.end();

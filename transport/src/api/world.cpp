@@ -3,6 +3,7 @@
 
 #include <rondo/transport/world.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <utility>
@@ -20,15 +21,31 @@ namespace rondo::transport {
 
 Team::~Team() = default;
 
-World World::attach(const WorldOptions& options) { return World(bootstrap::attach(options)); }
+namespace {
+
+// What stands for "never", such as milliseconds::max(), would overflow in nanoseconds.
+WorldOptions bounded(WorldOptions options) {
+  constexpr std::chrono::milliseconds longest = std::chrono::years(100);
+  for (std::chrono::milliseconds* duration :
+       {&options.deadline, &options.stall_warning, &options.rendezvous_deadline}) {
+    *duration = std::min(*duration, longest);
+  }
+  return options;
+}
+
+}  // namespace
+
+World World::attach(const WorldOptions& options) {
+  return World(bootstrap::attach(bounded(options)));
+}
 
 World World::create(int rank, int size, const Allgather& allgather, const WorldOptions& options) {
-  return World(bootstrap::create(rank, size, allgather, options));
+  return World(bootstrap::create(rank, size, allgather, bounded(options)));
 }
 
 std::vector<World> World::make_threads(int ranks, const WorldOptions& options) {
   std::vector<World> worlds;
-  for (auto& core : bootstrap::make_threads(ranks, options)) {
+  for (auto& core : bootstrap::make_threads(ranks, bounded(options))) {
     worlds.push_back(World(std::move(core)));
   }
   return worlds;

@@ -163,6 +163,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
                                              const shm::Fingerprint& fingerprint);
   void recycle(OperationRecord& record) noexcept;
   [[nodiscard]] OperationRecord& begin_parts(PointToPointCall call);
+  [[nodiscard]] PointToPoint& start_parts(OperationRecord& record);
   template <typename Describe>
   Request post_one(PointToPointCall call, int peer, int tag, Describe describe);
   /// Every rank's `mine`, in rank order; waits.
@@ -204,7 +205,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void quarantine(const Member& accessor);
   void throw_failure_of_peers() const;
   [[nodiscard]] Error failure_of(const Member& member) const;
-  void defer_failure(const LinkFailure& failure);
+  void defer_failure(const LinkFailure& failure, const OperationRecord* record);
   void defer_failure(const Error& error);
   void check_deferred_failure();
 
@@ -231,7 +232,9 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   std::optional<Error> failure_;
   std::uint64_t given_up_ = 0;  // the first sequence that the failure ended
   bool light_fences_ = true;    // see shm::RemoteAccess
-  std::chrono::steady_clock::time_point peers_checked_at_{};
+  // test() looks at the peers of each operation once a round, and a round takes 2 ms.
+  std::chrono::steady_clock::time_point round_began_at_{};
+  std::uint64_t round_of_checks_ = 0;
   // Why a message failed. For a while the side channel may tell more; then this is the failure.
   std::optional<Error> deferred_failure_;
   std::chrono::steady_clock::time_point deferred_at_{};

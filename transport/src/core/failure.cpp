@@ -197,9 +197,9 @@ void CommunicatorCore::defer_failure(const Error& error) {
 }
 
 // A message that was too long is a mismatch of both ranks, any other error looks like a lost peer.
-void CommunicatorCore::defer_failure(const LinkFailure& failure) {
+void CommunicatorCore::defer_failure(const LinkFailure& failure, const OperationRecord* record) {
   const int rank = group_.members[failure.member()].world_rank;
-  const std::string operation = current_ != nullptr ? describe(*current_) : "a message";
+  const std::string operation = record != nullptr ? describe(*record) : "a message";
   const std::string here = " while rank " + std::to_string(world_->rank()) + " was in " +
                            operation + ": " + failure.what();
   const std::string what =

@@ -80,6 +80,8 @@ struct OperationRecord {
   bool ordered = true;              ///< a collective; point-to-point operations are not
   OperationRecord* next = nullptr;  ///< posted after this one
 
+  /// The round of checks in which test() has looked at its peers last.
+  std::uint64_t checked_in = 0;
   /// Since when this rank has waited for it or tested it, with pauses or without.
   std::optional<std::chrono::steady_clock::time_point> wanted_since = {};
   /// Since when test() has known that a peer which it needs is gone.

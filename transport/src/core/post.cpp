@@ -416,9 +416,23 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
   record.call = call;
   record.ordered = false;
   record.lost_since.reset();
+  record.checked_in = round_of_checks_;
   record.wanted_since.reset();
   record.stamp = {};
   return record;
+}
+
+// Without memory for it nothing is posted, and the record is free again.
+PointToPoint& CommunicatorCore::start_parts(OperationRecord& record) {
+  try {
+    auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
+    record.operation = &operation;
+    return operation;
+  } catch (const std::bad_alloc&) {
+    record.held = false;
+    recycle(record);
+    throw;
+  }
 }
 
 // The links get the messages now. Those that are through at once never enter the list.
@@ -432,8 +446,7 @@ Request CommunicatorCore::post_parts(OperationRecord& record) {
     part.in.data = arena.resolve(part.in.data, extent_of(as_const_block(part.in)));
   }
   record.stage = Stage::running;
-  auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
-  record.operation = &operation;
+  PointToPoint& operation = start_parts(record);
   record_parts(record);
   // The caller may compute for long before it calls progress().
   if (Link* const fabric = world_->fabric()) fabric->send_now();

@@ -178,6 +178,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   record.stamp = {};
   record.stage = Stage::queued;
   record.lost_since.reset();
+  record.checked_in = round_of_checks_;
   record.wanted_since.reset();
   record.brief = false;
   record.arrived = 0;
@@ -393,7 +394,7 @@ bool CommunicatorCore::progress() {
     ring_sleepers();
     return moved;
   } catch (const LinkFailure& failure) {
-    defer_failure(failure);
+    defer_failure(failure, current_);
     return false;
   } catch (const Error& error) {
     fail(error);
@@ -409,7 +410,12 @@ bool CommunicatorCore::progress() {
 bool CommunicatorCore::step_parts() {
   bool moved = false;
   for (OperationRecord* record : parts_) {
-    if (record->operation->step(group_, record->posted) != Progress::done) continue;
+    try {
+      if (record->operation->step(group_, record->posted) != Progress::done) continue;
+    } catch (const LinkFailure& failure) {
+      defer_failure(failure, record);
+      return false;
+    }
     record->enter(Stage::complete);
     moved = true;
   }

@@ -511,8 +511,12 @@ bool CommunicatorCore::wait(OperationRecord& record,
 std::optional<std::size_t> CommunicatorCore::wait_any(
     std::span<Request> requests, std::optional<std::chrono::nanoseconds> limit) {
   std::vector<Awaited> all;
+  // The request that ends may be the last that refers to the World, whose lock is held here.
+  std::shared_ptr<CommunicatorCore> keeps_world;
   for (const Request& request : requests) {
-    if (request.record_ != nullptr) all.push_back({request.core_.get(), request.record_});
+    if (request.record_ == nullptr) continue;
+    all.push_back({request.core_.get(), request.record_});
+    keeps_world = request.core_;
   }
   if (all.empty()) return std::nullopt;
   const std::lock_guard entry(all.front().communicator->world().lock());
@@ -540,8 +544,12 @@ std::optional<std::size_t> CommunicatorCore::wait_any(
 // Called by every Request::test(): a look at all peers each time would cost more than the test.
 void CommunicatorCore::check_peers(OperationRecord& record) {
   const auto now = std::chrono::steady_clock::now();
-  if (now - peers_checked_at_ < check_interval) return;
-  peers_checked_at_ = now;
+  if (now - round_began_at_ >= check_interval) {
+    round_began_at_ = now;
+    ++round_of_checks_;
+  }
+  if (record.checked_in == round_of_checks_) return;
+  record.checked_in = round_of_checks_;
   const Awaited awaited{.communicator = this, .record = &record};
   try {
     Wait wait({&awaited, 1}, std::nullopt);

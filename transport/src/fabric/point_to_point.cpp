@@ -11,26 +11,34 @@
 namespace rondo::transport {
 namespace {
 
+// Memory for what has gaps. Before anything is posted: what throws leaves nothing behind.
+void make_room(Parts& parts) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Part& part = parts[i];
+    part.sent.state = part.received.state = TransferState::idle;
+    if (part.receives && !part.in.dense()) part.packed_in.resize(part.in.bytes());
+    if (part.sends && !part.out.dense()) part.packed_out.resize(part.out.bytes());
+  }
+}
+
 // The bytes to send.
 std::span<const std::byte> outgoing(Team* team, Part& part) {
   if (part.out.dense()) return {part.out.data, part.out.bytes()};
-  part.packed_out.resize(part.out.bytes());
   copy_from_rows(team, part.packed_out.data(), part.out, 0, part.out.bytes());
-  return part.packed_out;
+  return std::span(part.packed_out).first(part.out.bytes());
 }
 
 // Where to receive.
 std::span<std::byte> incoming(Part& part) {
   if (part.in.dense()) return {part.in.data, part.in.bytes()};
-  part.packed_in.resize(part.in.bytes());
-  return part.packed_in;
+  return std::span(part.packed_in).first(part.in.bytes());
 }
 
-// What is left to do for a message that has been received.
+// What is left to do for a message that has been received. It may be shorter than its receive.
 void unpack(Team* team, Part& part) {
   if (part.signal != nullptr) *part.signal = part.value;
   if (!part.receives || part.in.dense()) return;
-  copy_into_rows(team, part.in, 0, part.packed_in.data(), part.in.bytes());
+  copy_into_rows(team, part.in, 0, part.packed_in.data(), part.received.bytes);
 }
 
 }  // namespace
@@ -38,9 +46,9 @@ void unpack(Team* team, Part& part) {
 // Receives first: a message whose receive is posted is stored where it belongs at once.
 PointToPoint::PointToPoint(const Group& group, Parts& parts)
     : channel_(group.channel), team_(group.team), parts_(&parts) {
+  make_room(parts);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Part& part = parts[i];
-    part.sent.state = part.received.state = TransferState::idle;
     if (part.receives) {
       channel_->recv_labelled(part.member, part.kind, part.in_label, incoming(part), part.received);
     }

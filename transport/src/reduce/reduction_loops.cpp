@@ -133,7 +133,10 @@ struct Avg {
   }
   template <typename T>
   static T finish(T joined, std::size_t sources) {
-    return static_cast<T>(joined / static_cast<T>(sources));
+    // A short integer need not hold the number of ranks.
+    using Divisor =
+        std::conditional_t<std::is_integral_v<T> && sizeof(T) < sizeof(int), std::int64_t, T>;
+    return static_cast<T>(joined / static_cast<Divisor>(sources));
   }
 };
 

@@ -18,6 +18,8 @@ namespace {
 constexpr std::size_t cache_line = 64;
 // Growing takes system calls, and links may register the new memory: not for every small block.
 constexpr std::size_t growth_bytes = std::size_t{2} << 20U;
+// To which a segment begins.
+constexpr std::size_t largest_alignment = std::size_t{2} << 20U;
 
 }  // namespace
 
@@ -84,6 +86,9 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t size =
       std::max<std::size_t>(1, (bytes + cache_line - 1) / cache_line) * cache_line;
   const std::size_t aligned = std::max(alignment, cache_line);
+  if (aligned > largest_alignment) {
+    throw Error(Errc::out_of_memory, "shared arena: memory is aligned to at most 2 MiB");
+  }
   // Rare: quarantines exist only after a failure in which a peer was stopped.
   if (!quarantines_.empty()) end_quarantines();
   std::size_t offset = ranges_.allocate(size, aligned);

@@ -71,7 +71,8 @@ enum {
   RONDO_U64 = 11
 };
 
-/* How a reduction joins two elements. Ranks are joined in rank order. Integers wrap around; with
+/* How a reduction joins two elements. Ranks are joined in an order that does not depend on timing;
+ * between nodes partial sums of f16 and bf16 are rounded. Integers wrap around; with
  * min and max a NaN on any rank makes the result NaN. RONDO_AVG is the sum divided by the number of
  * ranks, for integers rounded towards zero. The bit operations are for integers. */
 typedef int rondo_op;
@@ -147,7 +148,7 @@ typedef struct rondo_rank_info {
 /* What a rank has moved and how long it took, since its world began. */
 typedef struct rondo_counters {
   size_t struct_size;
-  uint64_t operations;      /* collectives completed */
+  uint64_t operations;      /* completed: collectives, messages, signals */
   uint64_t loaded_bytes;    /* read from memory that peers wrote */
   uint64_t stored_bytes;    /* written into peers' memory */
   uint64_t sent_messages;   /* to any rank */

@@ -8,7 +8,8 @@ namespace rondo::transport {
 
 /// A bfloat16 as it lies in memory: the upper half of an IEEE float.
 ///
-/// Storage only. Reductions over it accumulate in fp32 and round to nearest even.
+/// Storage only. Reductions over it accumulate in fp32 and round to nearest even; between nodes
+/// each step of a ring or tree rounds.
 struct Bfloat16 {
   std::uint16_t bits = 0;
 };
@@ -78,10 +79,12 @@ template <Element T>
 
 /// How a reduction joins two elements.
 ///
-/// Ranks are joined in rank order, so the result does not depend on timing. bf16 and f16 are joined
-/// in fp32. Integers wrap around; with `min` and `max` a NaN on any rank makes the result NaN.
-/// `avg` is the sum divided by the number of ranks, for integers rounded towards zero. The bit
-/// operations are for integers.
+/// The order in which ranks are joined follows from their number, their nodes and the size, so the
+/// result does not depend on timing; inside a node it is the order of ranks. bf16 and f16 are
+/// joined in fp32; between nodes every partial sum is rounded to the type, so a sum of f16 that is
+/// above 65504 on the way becomes infinite, that of an `avg`, too. Integers wrap around; with `min`
+/// and `max` a NaN on any rank makes the result NaN. `avg` is the sum divided by the number of
+/// ranks, for integers rounded towards zero. The bit operations are for integers.
 enum class ReduceOp : std::uint8_t { sum, min, max, prod, avg, bit_and, bit_or, bit_xor };
 
 }  // namespace rondo::transport

@@ -92,7 +92,8 @@ class RONDO_TRANSPORT_API AdoptedMemory {
 /// Inside a node collectives send no messages: a rank loads from and stores to its peers' memory.
 /// Point-to-point operations do, and so does everything between nodes.
 struct Counters {
-  std::uint64_t operations = 0;       ///< collectives completed
+  std::uint64_t operations =
+      0;  ///< completed: collectives, messages and signals, those of split() and share(), too
   std::uint64_t loaded_bytes = 0;     ///< read from memory that peers wrote
   std::uint64_t stored_bytes = 0;     ///< written into peers' memory
   std::uint64_t sent_messages = 0;    ///< to any rank

@@ -166,6 +166,7 @@ class Sender {
                 Transfer& transfer);
   bool send_waiting();
   [[nodiscard]] bool step(Send& send, std::size_t& budget, bool& moved);
+  [[nodiscard]] bool try_fill(Send& send, std::size_t& budget);
   [[nodiscard]] bool fill(Send& send, std::size_t& budget);
 
   shm::RankMemory* mine_;

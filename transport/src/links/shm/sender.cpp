@@ -213,7 +213,7 @@ bool Sender::step(Send& send, std::size_t& budget, bool& moved) {
   if (state.consumed.load(std::memory_order_acquire) == 0) {
     // Relaxed: it says nothing but itself.
     const bool requested = state.requested.load(std::memory_order_relaxed) != 0;
-    if (requested && send.transfer != nullptr) moved = fill(send, budget) || moved;
+    if (requested && send.transfer != nullptr) moved = try_fill(send, budget) || moved;
     return false;
   }
   if (send.transfer != nullptr) finish(*send.transfer, Failure::none);
@@ -222,6 +222,18 @@ bool Sender::step(Send& send, std::size_t& budget, bool& moved) {
   sends_.release(send);
   moved = true;
   return true;
+}
+
+// As fill(), but lack of shared memory fails the transfer.
+bool Sender::try_fill(Send& send, std::size_t& budget) {
+  try {
+    return fill(send, budget);
+  } catch (const Error&) {
+    finish(*send.transfer, Failure::no_memory);
+    send.transfer = nullptr;
+    withdraw(send);
+    return true;
+  }
 }
 
 // Copies the next fragment of an ordinary message, if its bounce buffer has room. True if it did.
