@@ -224,7 +224,8 @@ double loss_of_image(std::span<const float> logits, const Target& target, double
   for (const float logit : logits) {
     const double shifted = static_cast<double>(logit) - largest;
     exponentials += std::exp(shifted);
-    weighted += spread * shifted;
+    // Without smoothing a logit of -Inf, which no other follows, is no part of the loss.
+    if (spread > 0.0) weighted += spread * shifted;
   }
   if (gradient != nullptr) {
     for (std::size_t k = 0; k < logits.size(); ++k) {

@@ -24,6 +24,8 @@
 extern "C" {
 void omp_set_num_threads(int threads);
 int omp_get_max_threads();
+void omp_set_dynamic(int dynamic);
+int omp_get_dynamic();
 }
 #endif
 
@@ -44,6 +46,7 @@ thread_local int prepared_threads = 0;
 struct HostSettings {
   int engines = 0;
   int threads = 0;
+  int dynamic = 0;
   unsigned control = 0;  // the control word of its floating-point unit
 };
 thread_local HostSettings host;
@@ -51,6 +54,7 @@ thread_local HostSettings host;
 void note_host_settings() {
   if (host.engines++ > 0) return;
   host.threads = omp_get_max_threads();
+  host.dynamic = omp_get_dynamic();
   host.control = _mm_getcsr();
 }
 
@@ -60,6 +64,24 @@ void restore_host_settings() {
   prepared_threads = 0;
   _mm_setcsr(host.control);
   omp_set_num_threads(host.threads);
+  omp_set_dynamic(host.dynamic);
+}
+
+// oneDNN's kernels are made for the threads that were asked for, and compute nothing of the share
+// of one that is missing.
+void require_whole_team([[maybe_unused]] int threads) {
+#ifdef _OPENMP
+  int given = 0;
+  for_each_part(threads, [&given](int part) {
+    flush_denormals();
+    if (part == 0) given = omp_get_num_threads();
+  });
+  if (threads == 1 || given == threads) return;
+  throw std::runtime_error("Engine: OpenMP gives " + std::to_string(given) + " threads where " +
+                           std::to_string(threads) +
+                           " are needed; raise OMP_THREAD_LIMIT, and make no call from within a "
+                           "parallel region");
+#endif
 }
 
 std::string text_of(const Shape& shape) {
@@ -75,7 +97,9 @@ void prepare_team(int threads) {
   if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
   flush_denormals();
   if (prepared_threads >= threads) return;
-  for_each_part(threads, [](int) { flush_denormals(); });
+  // Else the runtime may give fewer threads when the machine is busy.
+  omp_set_dynamic(0);
+  require_whole_team(threads);
   prepared_threads = threads;
 }
 

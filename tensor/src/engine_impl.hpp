@@ -1,12 +1,12 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -106,6 +106,13 @@ class Buffer {
   void* data_ = nullptr;
 };
 
+/// Of the calling thread, and of no other before or after it: a std::thread::id is used again.
+[[nodiscard]] inline std::uint64_t number_of_this_thread() noexcept {
+  static std::atomic<std::uint64_t> next{1};
+  thread_local const std::uint64_t own = next.fetch_add(1, std::memory_order_relaxed);
+  return own;
+}
+
 /// What the kernels of one engine share, because they run one after another. The scratchpad and
 /// the reorder buffer grow while kernels are made and stay where they are while kernels run.
 class Engine::Impl {
@@ -127,7 +134,7 @@ class Engine::Impl {
   [[nodiscard]] const dnnl::stream& stream() const noexcept { return stream_; }
 
   [[nodiscard]] bool made_on_this_thread() const noexcept {
-    return std::this_thread::get_id() == maker_;
+    return number_of_this_thread() == maker_;
   }
 
   /// Before kernels are made or run on the calling thread.
@@ -144,11 +151,18 @@ class Engine::Impl {
  private:
   void grow(Buffer& buffer, std::size_t bytes) {
     if (bytes <= buffer.bytes()) return;
+    // First freed: both at once would be more than was planned.
+    const std::size_t before = buffer.bytes();
     buffer = Buffer();
-    buffer = Buffer(memory_, bytes);
+    try {
+      buffer = Buffer(memory_, bytes);
+    } catch (...) {
+      buffer = Buffer(memory_, before);  // layers that exist go on
+      throw;
+    }
   }
 
-  std::thread::id maker_ = std::this_thread::get_id();
+  std::uint64_t maker_ = number_of_this_thread();
   int threads_;
   std::pmr::memory_resource* memory_;
   std::pmr::memory_resource* layer_memory_;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <stdexcept>
+#include <string>
 
 namespace rondo::tensor {
 
@@ -76,10 +77,12 @@ void OnednnKernel::run(const Engine::Impl& engine, std::initializer_list<const v
   }
   memories_.back().set_data_handle(engine.scratchpad());
   // The C++ wrapper would copy the arguments into a vector at every call.
-  dnnl::error::wrap_c_api(
+  const dnnl_status_t status =
       dnnl_primitive_execute(primitive_.get(), engine.stream().get(),
-                             static_cast<int>(arguments_.size()), arguments_.data()),
-      "a oneDNN kernel failed");
+                             static_cast<int>(arguments_.size()), arguments_.data());
+  if (status != dnnl_success) {
+    throw std::runtime_error("a oneDNN kernel failed with status " + std::to_string(status));
+  }
 }
 
 OnednnKernel make_reorder(Engine::Impl& engine, OnednnKernel::Argument from,

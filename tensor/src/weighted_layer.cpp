@@ -28,14 +28,14 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   for (const Copy& copy : copies_) {
     if (copy.kind == kind && copy.layout == layout) return copy.memory.data();
   }
-  Copy& copy = copies_.emplace_back();
+  Copy copy;  // kept when it is whole
   copy.kind = kind;
   copy.layout = layout;
   copy.memory = make_zeroed(engine_, layout);
   if (kind == WeightsKind::own) {
     copy.reorder =
         make_reorder(engine_, {DNNL_ARG_FROM, plain_}, {DNNL_ARG_TO, layout, copy.memory.data()});
-    return copy.memory.data();
+    return copies_.emplace_back(std::move(copy)).memory.data();
   }
   // Mirrored weights are first written to the reorder buffer, in torch's layout with channels and
   // filters exchanged, and are reordered from there as others are.
@@ -43,7 +43,7 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   const memory::desc plain(layout.dims(), memory::data_type::f32, memory::format_tag::oihw);
   copy.reorder =
       make_reorder(engine_, {DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, layout, copy.memory.data()});
-  return copy.memory.data();
+  return copies_.emplace_back(std::move(copy)).memory.data();
 }
 
 // The mirrored weights are made once, however many layouts are made from them.

@@ -164,6 +164,16 @@ TEST_P(CrossEntropyTest, LossIsTheTextbooks) {
   EXPECT_NEAR(loss.sum, textbook_loss(logits, labels, static_cast<double>(GetParam())), rounding);
 }
 
+// As a model has it that leaves classes out.
+TEST(CrossEntropyValueTest, AnImpossibleClassIsNoPartOfTheLoss) {
+  Engine engine;
+  Tensor logits({1, 1, 1, 2});
+  logits.span()[0] = 0.0F;
+  logits.span()[1] = -std::numeric_limits<float>::infinity();
+  const std::vector<std::int32_t> labels{0};
+  EXPECT_EQ(softmax_cross_entropy(engine, logits.view(), labels, 0.0F, {}).sum, 0.0);
+}
+
 TEST_P(CrossEntropyTest, GradientIsTheSlopeOfTheLoss) {
   Tensor gradient(logits.shape());
   softmax_cross_entropy(engine, logits.view(), labels, GetParam(), gradient.view());

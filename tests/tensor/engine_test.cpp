@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #ifdef _OPENMP
@@ -54,6 +55,17 @@ TEST(EngineTest, GivesTheHostProgramItsDenormalsBack) {
     EXPECT_NE(_mm_getcsr(), before);
   }
   EXPECT_EQ(_mm_getcsr(), before);
+}
+
+// A thread that has ended leaves its id to the next one.
+TEST(EngineTest, EndsOnAnotherThreadAndLeavesThatAsItIs) {
+  std::unique_ptr<Engine> engine;
+  std::thread([&] { engine = std::make_unique<Engine>(2); }).join();
+  std::thread([&] {
+    const unsigned before = _mm_getcsr();
+    engine.reset();
+    EXPECT_EQ(_mm_getcsr(), before);
+  }).join();
 }
 
 #ifdef _OPENMP
