@@ -86,6 +86,8 @@ Program::Program(std::vector<std::string> command, const Environment& environmen
   dup2(in_, STDIN_FILENO);
   dup2(out_, STDOUT_FILENO);
   dup2(err_, STDERR_FILENO);
+  // Whoever has started the tests may ignore some, as nohup does.
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM, SIGTSTP}) std::signal(signal, SIG_DFL);
   become(command, environment);
 }
 

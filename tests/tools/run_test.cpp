@@ -177,6 +177,26 @@ TEST(RunTest, ForwardsSignalsToTheRanks) {
   EXPECT_EQ(program.wait().status, 7);
 }
 
+// As under nohup, when the terminal is closed and the job is to end later.
+TEST(RunTest, TakesNoSignalThatIsIgnored) {
+  Program program(
+      {"sh", "-c",
+       "trap '' HUP; exec \"$0\" run -n 1 -- sh -c 'trap \"exit 7\" TERM; echo started; "
+       "while :; do sleep 0.01; done'",
+       rondo_path()});
+  program.output_until("started\n");
+  program.send(SIGHUP);
+  program.send(SIGTERM);
+  EXPECT_EQ(program.wait().status, 7);
+}
+
+TEST(RunTest, AVariableThatIsEmptyIsNotSet) {
+  const Ended ended = rondo({"run", "-n", "1", "--", "sh", "-c", "echo $RONDO_SIZE"},
+                            {{"RONDO_RANK", ""}, {"RONDO_FAKE_NODES", ""}, {"RONDO_THREADS", ""}});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(ended.out, "1\n");
+}
+
 TEST(RunTest, LeavesNoRankBehindWhenItIsKilled) {
   Program program(
       rondo_command({"run", "-n", "2", "--", "sh", "-c", "echo started; exec sleep 60"}));

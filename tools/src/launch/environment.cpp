@@ -37,9 +37,15 @@ bool is_replaced(std::string_view entry, const RankEnvironment& rank) {
          std::ranges::any_of(rank.settings, [&](const auto& own) { return name_of(own) == name; });
 }
 
+// Null when it is not set, or empty: the library takes both alike.
+const char* variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text == nullptr || *text == '\0' ? nullptr : text;
+}
+
 // 0 when the variable is not set. Throws UsageError for anything but a whole number.
 int number_from(const char* name) {
-  const char* text = std::getenv(name);
+  const char* text = variable(name);
   if (text == nullptr) return 0;
   const std::string_view view(text);
   int value = 0;
@@ -93,18 +99,18 @@ void refuse_other_fabric(const FabricRequest& request) {
 
 // RONDO_RANK alone is the mark of a rank of `rondo run`, whatever stands in it: the library says
 // what is wrong with it.
-bool is_rank() { return std::getenv("RONDO_RANK") != nullptr || transport::launched().has_value(); }
+bool is_rank() { return variable("RONDO_RANK") != nullptr || transport::launched().has_value(); }
 
-bool is_launched_by_others() { return std::getenv("RONDO_RANK") == nullptr && is_rank(); }
+bool is_launched_by_others() { return variable("RONDO_RANK") == nullptr && is_rank(); }
 
 std::string rank_name() {
-  if (const char* text = std::getenv("RONDO_RANK")) return text;
+  if (const char* text = variable("RONDO_RANK")) return text;
   const auto rank = transport::launched();
   return rank ? std::to_string(rank->rank) : "0";
 }
 
 int size_from_environment() {
-  if (std::getenv("RONDO_RANK") != nullptr) return number_from("RONDO_SIZE");
+  if (variable("RONDO_RANK") != nullptr) return number_from("RONDO_SIZE");
   const auto rank = transport::launched();
   return rank ? rank->size : 0;
 }

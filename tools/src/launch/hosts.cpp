@@ -138,9 +138,15 @@ Json order_for(const HostPart& part, int size, const std::vector<std::string>& c
           {"coordinator", ""}};
 }
 
+// The agents have the same output, and ssh makes it one that does not wait.
 void write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = write(descriptor, bytes.data(), bytes.size());
+    if (count < 0 && errno == EAGAIN) {
+      pollfd entry{.fd = descriptor, .events = POLLOUT, .revents = 0};
+      poll(&entry, 1, -1);
+      continue;
+    }
     if (count < 0 && errno != EINTR) return;
     if (count > 0) bytes.remove_prefix(static_cast<std::size_t>(count));
   }

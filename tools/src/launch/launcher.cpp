@@ -256,6 +256,9 @@ JobEnd launch(const Job& job, const HeldSignals& signals, Bootstrap bootstrap) {
     fmt::print(stderr, "rondo: {}\n", error.what());
     // As a shell would end: 127, or 126.
     return {.status = error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute};
+  } catch (...) {  // as where there are too many processes: those that were started wait in vain
+    supervisor.kill_all();
+    throw;
   }
   // The records are read after the last rank has ended: nobody writes to them any more.
   const int status = supervisor.wait().exit_status();

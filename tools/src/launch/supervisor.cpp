@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 
@@ -68,12 +69,24 @@ bool Outcome::add(const RankEnd& end) {
 
 int Outcome::exit_status() const noexcept { return cause_ ? cause_->exit_status() : exit_done; }
 
+namespace {
+
+// As nohup does with SIGHUP, and a shell with SIGINT for what it starts in the background. The
+// ranks ignore it, too.
+bool is_ignored(int signal) {
+  struct sigaction action = {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
 HeldSignals::HeldSignals() {
   // A parent that ignores SIGCHLD would make the kernel discard how the ranks ended.
   std::signal(SIGCHLD, SIG_DFL);
   sigemptyset(&held_);
   for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
-    sigaddset(&held_, signal);
+    // A held signal would be queued, and taken, although it is ignored.
+    if (!is_ignored(signal)) sigaddset(&held_, signal);
   }
   sigprocmask(SIG_BLOCK, &held_, &previous_);
 }
@@ -151,7 +164,8 @@ void Supervisor::forward_end(const siginfo_t& info) {
     return;
   }
   end_signal_ = info.si_signo;
-  send(info.si_signo, from_terminal(info));
+  // A terminal that is gone tells the leader of its session alone; Ctrl-C reaches all.
+  send(info.si_signo, from_terminal(info) && info.si_signo != SIGHUP);
 }
 
 // Ctrl-Z stops the ranks with the launcher, and fg continues them.

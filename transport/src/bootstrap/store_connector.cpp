@@ -60,7 +60,7 @@ class Connector {
   StoreConnection connect() {
     Backoff backoff;
     do {
-      for (const Address& address : resolve(endpoint_)) {
+      for (const Address& address : addresses()) {
         if (std::optional<StoreConnection> store = attempt(address)) return std::move(*store);
       }
       backoff.pause(deadline_);
@@ -75,6 +75,16 @@ class Connector {
     throw Error(Errc::rendezvous_failed, "rendezvous: rank " + std::to_string(self.rank) + " of " +
                                              std::to_string(self.size) + " on host " + self.host +
                                              " " + what);
+  }
+
+  // None yet, where the name of rank 0's host is not known so far.
+  std::vector<Address> addresses() {
+    try {
+      return resolve(endpoint_);
+    } catch (const Error& error) {
+      problem_ = error.what();
+      return {};
+    }
   }
 
   std::optional<StoreConnection> attempt(const Address& address) {
