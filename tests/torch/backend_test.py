@@ -202,6 +202,44 @@ def futures(rank, ranks):
 
     future = dist.all_reduce(torch.full((5,), rank + 1), async_op=True).get_future()
     expect_equal(future.then(again).wait(), torch.full((5,), total * ranks), "a chained sum")
+    # One that waits for a future, as PowerSGD's hook does.
+    def after_another(future):
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+
+    future = dist.all_reduce(torch.full((5,), rank + 1), async_op=True).get_future()
+    expect_equal(future.then(after_another).wait(), torch.full((5,), total * ranks), "a sum")
+
+
+def inference(rank, ranks):
+    with torch.inference_mode():
+        gathered = [torch.zeros(3) for _ in range(ranks)]
+        future = dist.all_gather(gathered, torch.full((3,), float(rank)), async_op=True).get_future()
+        future.wait()
+        for peer in range(ranks):
+            expect_equal(gathered[peer], torch.full((3,), float(peer)), "gathered")
+
+
+def pending_at_the_end(rank, ranks):
+    # Rank 1 waits for a message that does not come; what rank 0 leaves pending ends all the same.
+    if rank == 0:
+        dist.all_reduce(torch.ones(4), async_op=True)
+        return dist.destroy_process_group()
+    expect_error("destroyed while an operation was pending", lambda: dist.recv(torch.ones(1), 0))
+
+
+def workers(rank, ranks):
+    # Forked off while an arena is chosen, as a DataLoader's are: they may not take its memory.
+    reader, writer = os.pipe()
+    with rondo.torch.arena():
+        child = os.fork()
+        if child == 0:
+            os.read(reader, 1)
+            torch.full((5000,), -1.0)
+            os._exit(0)
+        mine = torch.full((5000,), float(rank))
+        os.write(writer, b"x")
+        expect(os.waitpid(child, 0)[1] == 0, "the forked process ends in order")
+        expect_equal(mine, torch.full((5000,), float(rank)), "memory of the parent")
 
 
 def groups(rank, ranks):
@@ -412,6 +450,15 @@ class BackendTest(unittest.TestCase):
 
     def test_futures(self):
         self.over(futures, 2)
+
+    def test_inference(self):
+        self.over(inference, 2)
+
+    def test_pending_at_the_end(self):
+        self.over(pending_at_the_end, 2)
+
+    def test_workers(self):
+        self.over(workers, 2)
 
     def test_groups(self):
         self.over(groups, 4)

@@ -75,6 +75,7 @@ class _Shared:
         self.dropped = []  # memory of arrays that are gone; any thread may append
         self.forgotten = []  # (adopted memory, its array) that nobody has released; likewise
         self.abandoned = []  # (request, its arrays) that nobody waits for
+        self.discarded = []  # (what frees it, handle) of objects that are gone; any thread may append
 
     def get(self):
         """The handle, for a call on the World's thread."""
@@ -83,11 +84,24 @@ class _Shared:
         while self.dropped:
             _c.rondo_deallocate(self.handle, self.dropped.pop())
         self.release_forgotten()
+        self.free_discarded()
         return self.handle
 
     def release_forgotten(self):
         while self.forgotten:
             _c.rondo_adopted_free(self.forgotten.pop()[0])
+
+    def free_discarded(self):
+        while self.discarded:
+            free, handle = self.discarded.pop()
+            free(handle)
+
+    def discard(self, free, handle):
+        """Frees a handle on the World's thread: its next call, or close()."""
+        if self.closed:
+            free(handle)
+        else:
+            self.discarded.append((free, handle))
 
     def reap(self):
         """Frees abandoned requests that have completed; a failure shows in the next operation."""
@@ -112,6 +126,7 @@ class _Shared:
             while self.abandoned:
                 _c.rondo_request_free(self.abandoned.pop()[0])
             self.release_forgotten()
+            self.free_discarded()
             self.free()
 
     def free(self):

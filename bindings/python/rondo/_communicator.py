@@ -25,7 +25,7 @@ class Plan:
 
     def __del__(self):
         if getattr(self, "_handle", None):
-            _c.rondo_plan_free(self._handle)
+            self._shared.discard(_c.rondo_plan_free, self._handle)
 
 
 class Communicator:
@@ -38,7 +38,7 @@ class Communicator:
 
     def __del__(self):
         if getattr(self, "_own", False):
-            _c.rondo_communicator_free(self._communicator)
+            self._shared.discard(_c.rondo_communicator_free, self._communicator)
 
     @property
     def rank(self):

@@ -30,6 +30,8 @@ constexpr std::chrono::microseconds look_interval{200};
 /// How long the engine's thread goes on looking after the last operation: in a loop of small
 /// operations nobody should have to wake it each time.
 constexpr std::chrono::milliseconds active_time{2};
+/// What pending operations get when the process group is destroyed.
+constexpr std::chrono::seconds closing_time{5};
 constexpr std::chrono::microseconds shortest_slice{200};
 constexpr std::chrono::microseconds longest_slice{5000};
 
@@ -70,6 +72,11 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
   return future;
 }
 
+bool Operation::has_open_future() {
+  const std::unique_lock lock(mutex_);
+  return future_ && !future_marked_;
+}
+
 /// Completes the future once the operation has ended and somebody has asked for it.
 void Operation::mark_future() {
   {
@@ -94,10 +101,11 @@ bool Operation::requests_done() {
   return next_ == requests_.size();
 }
 
-/// Without the engine's lock: the steps and the future's callbacks may post operations.
+/// Without the engine's lock: the steps may post operations.
 void Operation::complete(std::exception_ptr error) {
   if (!error) {
     try {
+      const at::ThreadLocalStateGuard as_caller(caller_);
       for (const auto& step : steps_) step();
     } catch (...) {
       error = std::current_exception();
@@ -107,7 +115,39 @@ void Operation::complete(std::exception_ptr error) {
   kept_.clear();
   finish(error);
   ended_ = true;
-  mark_future();
+}
+
+void Callbacks::run(c10::intrusive_ptr<Operation> operation) {
+  const std::unique_lock lock(state_->mutex);
+  state_->waiting.push_back(std::move(operation));
+  if (state_->waiting.size() > state_->idle) {
+    std::thread([state = state_] { work(*state); }).detach();
+  } else {
+    state_->wake.notify_one();
+  }
+}
+
+void Callbacks::close() {
+  const std::unique_lock lock(state_->mutex);
+  state_->closed = true;
+  state_->wake.notify_all();
+}
+
+void Callbacks::work(State& state) {
+  (void)prctl(PR_SET_NAME, "rondo-callback");
+  std::unique_lock lock(state.mutex);
+  while (true) {
+    ++state.idle;
+    state.wake.wait(lock, [&state] { return state.closed || !state.waiting.empty(); });
+    --state.idle;
+    if (state.waiting.empty()) return;
+    auto operation = std::move(state.waiting.front());
+    state.waiting.pop_front();
+    lock.unlock();
+    operation->mark_future();
+    operation.reset();
+    lock.lock();
+  }
 }
 
 /// Tells who holds the lock in a wait of the transport that another thread wants it.
@@ -142,6 +182,7 @@ void Engine::close() {
     const Lock lock(*this);
     if (closed_) return;
     closed_ = true;
+    finish_or_abort();
     const auto error = std::make_exception_ptr(std::runtime_error(
         "rondo: the process group was destroyed before the operation completed"));
     for (auto& operation : pending_) ended.push_back({std::move(operation), error});
@@ -150,12 +191,31 @@ void Engine::close() {
   }
   wake_.notify_all();
   complete(std::move(ended));
+  callbacks_.close();
   if (!thread_.joinable()) return;
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();
   } else {
     thread_.join();
   }
+}
+
+/// Buffers are lent until their operations have ended. Peers that take no part any more, because
+/// they wait for this rank elsewhere, are told that it has gone. Under the lock.
+void Engine::finish_or_abort() {
+  const auto limit = steady_clock::now() + closing_time;
+  bool all_done = true;
+  for (const auto& operation : pending_) {
+    try {
+      for (auto& request : operation->requests_) {
+        const auto left = std::max(limit - steady_clock::now(), steady_clock::duration::zero());
+        all_done = request.wait_for(left) && all_done;
+      }
+    } catch (...) {  // It has ended.
+    }
+  }
+  if (all_done) return;
+  world_.abort("rondo: the process group was destroyed while an operation was pending");
 }
 
 void Engine::post(const c10::intrusive_ptr<Operation>& operation, const Start& start) {
@@ -208,7 +268,10 @@ void Engine::give_up(Operation& operation) {
 }
 
 void Engine::complete(std::vector<Ended> ended) {
-  for (auto& [operation, error] : ended) operation->complete(error);
+  for (auto& [operation, error] : ended) {
+    operation->complete(error);
+    if (operation->has_open_future()) callbacks_.run(operation);
+  }
 }
 
 void Engine::wait(Operation& operation, steady_clock::time_point limit) {

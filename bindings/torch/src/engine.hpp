@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include <ATen/ThreadLocalState.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <rondo/transport/world.hpp>
@@ -25,8 +27,8 @@ inline constexpr std::chrono::milliseconds stall_time{50};
 
 /// One operation of torch.distributed: requests of the transport, and what follows them.
 ///
-/// Any thread may wait for it, ask it, or take its future; callbacks of the future run on the
-/// thread that saw the last request complete, without any lock held.
+/// Any thread may wait for it, ask it, or take its future. Callbacks of the future run on a thread
+/// of their own, so that they may wait for other operations and their futures.
 class Operation final : public c10d::Work {
  public:
   Operation(std::shared_ptr<Engine> engine, c10d::OpType type, std::vector<at::Tensor> outputs,
@@ -47,9 +49,11 @@ class Operation final : public c10d::Work {
   void then(std::function<void()> step) { steps_.push_back(std::move(step)); }
 
  private:
+  friend class Callbacks;
   friend class Engine;
   bool requests_done();
   void complete(std::exception_ptr error);
+  [[nodiscard]] bool has_open_future();
   void mark_future();
 
   std::shared_ptr<Engine> engine_;
@@ -58,12 +62,36 @@ class Operation final : public c10d::Work {
   std::vector<transport::Request> requests_;
   std::size_t next_ = 0;  ///< requests before it have completed
   std::vector<std::function<void()>> steps_;
+  at::ThreadLocalState caller_;  ///< for the steps: inference mode and the like
   std::chrono::milliseconds timeout_;
   std::chrono::steady_clock::time_point deadline_;
   bool pending_ = false;            ///< is in the engine's list; guarded by the engine's lock
   std::atomic<bool> ended_{false};  ///< as completed_, without a lock
   c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< guarded by mutex_ of Work
   bool future_marked_ = false;                      ///< likewise
+};
+
+/// The threads on which futures are completed: as many as there are callbacks at the same time.
+/// None of them makes progress, so a callback may block.
+class Callbacks {
+ public:
+  /// Completes the operation's future soon.
+  void run(c10::intrusive_ptr<Operation> operation);
+  /// Threads that have nothing left to do end.
+  void close();
+
+ private:
+  /// Shared with the threads, of which one may be in a callback when the process ends.
+  struct State {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::deque<c10::intrusive_ptr<Operation>> waiting;
+    std::size_t idle = 0;
+    bool closed = false;
+  };
+  static void work(State& state);
+
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 /// A World that several threads of a process use: Python's, those of autograd, and one of its own.
@@ -86,7 +114,8 @@ class Engine final : public std::enable_shared_from_this<Engine> {
 
   /// Begins to make progress.
   void open();
-  /// Fails what is pending and ends the engine's thread. The arena stays usable.
+  /// Fails what is pending, after it had some seconds to complete, and tells the other ranks; ends
+  /// the engine's thread. The arena stays usable.
   void close();
 
   /// Posts what `start` adds to the requests. Throws what `start` throws.
@@ -114,8 +143,9 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   class Lock;
 
   std::vector<Ended> collect();
+  void finish_or_abort();
   void give_up(Operation& operation);
-  static void complete(std::vector<Ended> ended);
+  void complete(std::vector<Ended> ended);
   void run();
   bool rest();
 
@@ -128,6 +158,7 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   bool closed_ = false;                                 // guarded by mutex_
   bool resting_ = false;                                // guarded by mutex_
   std::condition_variable wake_;
+  Callbacks callbacks_;
   std::thread thread_;
 };
 
