@@ -114,6 +114,7 @@ PlanOptions options_of(int ranks, const Experiment& experiment) {
           .micro_batches = static_cast<int>(experiment.train.accumulate),
           .type = precision_of(experiment),
           .gradient_type = gradient_type_of(experiment),
+          .buffered_batches = buffered_batches(experiment),
           .update_bytes = update_memory(experiment, model_of_run(experiment))};
 }
 
@@ -286,6 +287,24 @@ TEST(PlannedMemoryTest, OfEveryScheme) {
     experiment.update.reduction_momentum = 0.5;
     expect_plan_of(experiment);
   }
+}
+
+TEST(PlannedMemoryTest, OfTheCopyForCheckpoints) {
+  for (const char* scheme : {"synchronous", "sharded"}) {
+    Experiment experiment = few_samples(scheme);
+    experiment.optimizer.name = "adam";
+    experiment.checkpoint.every_epochs = 1;
+    expect_plan_of(experiment);
+  }
+}
+
+// Whose images are as many bytes as its network: ranks that step alone have a second stream.
+TEST(PlannedMemoryTest, OfTheBatchesOfASecondStream) {
+  Experiment experiment = few_samples("cyclic");
+  experiment.update.warmup_epochs = 0.0;
+  experiment.train.global_batch = 128;
+  experiment.data.training = 256;
+  expect_plan_of(experiment);
 }
 
 // Ranks that all do the same have nothing to add up: shares are those of one rank of each replica.

@@ -80,6 +80,22 @@ BestPlan plan_on(int pr, const Model& model, const PlanOptions& options,
   throw std::out_of_range("no such grid");
 }
 
+// Under "lars" every rank needs the norms of whole layers.
+TEST(PlanBestTest, CutsNoLayerWhereTheOptimizerNeedsItWhole) {
+  const auto cuts = [](const PlanOptions& options) {
+    bool cut = false;
+    for (const BestPlan& plan : best_plans(one_connected(4096, 4096), options, FlopRate(1e9))) {
+      if (!plan.refused.empty()) continue;
+      for (const BestLayer& layer : plan.layers) cut = cut || cuts_channels(layer.split.kind);
+    }
+    return cut;
+  };
+  PlanOptions options = job(4, 8);
+  EXPECT_TRUE(cuts(options));
+  options.whole_layers = true;
+  EXPECT_FALSE(cuts(options));
+}
+
 TEST(PlanBestTest, OneRankComputesAndNothingElse) {
   const Model model = make_model("resnet20");
   const std::vector<BestPlan> plans = best_plans(model, job(1, 16), FlopRate(1e9));

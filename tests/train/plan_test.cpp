@@ -119,6 +119,15 @@ TEST(PlanTest, SendsHalfOfTheWeightGradientsInBf16) {
 }
 
 // The first layer sends no halo of dy, and the fully connected one none at all, alpha included.
+// Convolutions in groups have no split by channel: every strategy leaves them split by samples.
+TEST(PlanTest, TakesModelsWithConvolutionsInGroups) {
+  const Model model = make_model("mobilenet_v2");
+  for (const Strategy strategy : {Strategy::batch, Strategy::model, Strategy::grid}) {
+    for (const GridPlan& grid : plan(model, strategy, job(4, 8)))
+      EXPECT_GT(grid.bytes_per_rank, 0U);
+  }
+}
+
 TEST(PlanTest, SendsHalosByDomain) {
   const double halo = alpha + beta * 16 * 8 * 2 * 1;
   const double weights =

@@ -141,11 +141,13 @@ PlanJob job_of(const PlanRequest& request) {
   job.plan.divides_optimizer =
       sync::describe_scheme(job.experiment.update.scheme).divides_optimizer;
   job.plan.micro_batches = static_cast<int>(job.experiment.train.accumulate);
-  job.plan.threads = static_cast<int>(std::max<std::int64_t>(job.experiment.train.threads, 1));
+  job.plan.threads = std::max(measured_threads(request, job.experiment), 1);
   job.plan.type = type_called(job.experiment.train.precision);
   job.plan.gradient_type = type_called(job.experiment.train.reduce_precision);
   job.plan.bucket_bytes = job.experiment.update.bucket_bytes;
   job.plan.batch_norm = scope_called(job.experiment.grid.batch_norm);
+  job.plan.whole_layers = job.experiment.optimizer.name == "lars";
+  job.plan.buffered_batches = train::buffered_batches(job.experiment);
   job.plan.update_bytes = train::update_memory(job.experiment, job.model);
   // The option counts more than the configuration.
   if (job.plan.memory_limit == 0) {

@@ -283,7 +283,7 @@ std::vector<Key> update_keys() {
 std::vector<Key> grid_keys() {
   constexpr Section<&Experiment::grid> grid{"grid"};
   return {
-      grid.key<&GridTable::sample>("sample", parts_from(0)),
+      grid.key<&GridTable::sample>("sample", count_from(0)),
       grid.key<&GridTable::channel>("channel", parts_from(1)),
       grid.key<&GridTable::filter>("filter", parts_from(1)),
       grid.key<&GridTable::height>("height", parts_from(1)),

@@ -92,9 +92,7 @@ PrefetchQueue::Options queue_options(const Images& images, const LoaderOptions& 
   PrefetchQueue::Options queue{.ahead = static_cast<std::size_t>(options.ahead),
                                .workers = static_cast<std::size_t>(options.decoders),
                                .cpus = options.decoder_cpus};
-  // A copy takes the same time for each image, a decoded image does not: some ranges ahead level
-  // that out.
-  if (queue.ahead == 0) queue.ahead = decoded ? 3 : 1;
+  if (queue.ahead == 0) queue.ahead = decoded ? decoded_ahead : copied_ahead;
   if (queue.workers > 0) return queue;
   // Copying needs a fraction of a core; decoding may need all that there are.
   const std::size_t cpus = queue.cpus.empty() ? usable_cpus() : queue.cpus.size();

@@ -16,6 +16,11 @@
 
 namespace rondo::train {
 
+// Ranges that are prepared ahead, where nothing else is said. A copy takes the same time for each
+// image, a decoded image does not: some ranges ahead level that out.
+inline constexpr std::size_t copied_ahead = 1;
+inline constexpr std::size_t decoded_ahead = 3;
+
 // Threads that prepare announced ranges, in the order of announcement, while the owner reads the
 // range that it took last. Knows nothing of what is prepared but that a range has parts, which
 // several threads may prepare at once, and that it lies in one of buffers() buffers.

@@ -87,7 +87,12 @@ class GridPlanner {
     // more states.
     const std::optional<Candidate> fastest = search(0);
     if (fastest && (limit == 0 || fastest->plan.bytes_per_rank <= limit)) return fastest->plan;
-    if (fastest) {
+    if (!fastest) {
+      return refused(
+          "no splits of the layers go together, or oneDNN has only slow reference kernels for "
+          "them");
+    }
+    if (limit > 0) {
       if (const auto fitting = search_below(limit, *fastest)) return *fitting;
     }
     return refused(fmt::format("no splits of the layers fit into the {} bytes allowed", limit));

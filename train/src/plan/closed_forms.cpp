@@ -394,7 +394,11 @@ double compute_seconds(const std::vector<WeightLayer>& layers, const PlanOptions
 // rows and columns, and is split by samples where the form has a domain.
 LayerSplit split_on_grid(const LayerSpec& layer, const FormSplit& form, int pr) {
   if (pr == 1 || form.pr == 1) return {.kind = SplitKind::sample};
-  if (!form.domain) return {.kind = SplitKind::channel, .channels = {1, pr}};
+  if (!form.domain) {
+    // A convolution in groups has no such split; every grid leaves it split by samples.
+    if (layer.kind->traits().whole_channels) return {.kind = SplitKind::sample};
+    return {.kind = SplitKind::channel, .channels = {1, pr}};
+  }
   if (is_fully_connected(layer)) return {.kind = SplitKind::sample};
   return {.kind = SplitKind::space, .h = pr, .w = 1};
 }

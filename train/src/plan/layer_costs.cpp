@@ -336,16 +336,18 @@ std::vector<LayerSplit> splits_of(const GridJob& job, const JobLayer& layer) {
   if (job.grid.ranks() <= job.options.batch) splits.push_back({.kind = SplitKind::sample});
   if (pr == 1) return splits;
   splits.push_back({.kind = SplitKind::replica});
+  const bool stays_whole = job.options.whole_layers || layer.spec.kind->traits().whole_channels;
   if (layer.is_fully_connected()) {
+    if (job.options.whole_layers) return splits;
     splits.push_back({.kind = SplitKind::channel, .channels = {1, pr}});
     return splits;
   }
   for (const int d : divisors_of(pr)) {
     splits.push_back({.kind = SplitKind::space, .h = d, .w = pr / d});
-    if (layer.spec.kind->traits().whole_channels) continue;
+    if (stays_whole) continue;
     splits.push_back({.kind = SplitKind::channel, .channels = {d, pr / d}});
   }
-  if (layer.spec.kind->traits().whole_channels) return splits;
+  if (stays_whole) return splits;
   if (const std::optional<ValueLayout> tiles = layout_of_tiles(job)) {
     // Stationary-W would turn the blocks, which makes more layouts.
     const int parts = channel_parts(*tiles, job.grid);

@@ -299,9 +299,9 @@ std::uint64_t sum_of_elements(const std::vector<std::int64_t>& elements) {
   return static_cast<std::uint64_t>(std::reduce(elements.begin(), elements.end()));
 }
 
-// A batch of the replica as it is loaded: two buffers for training, one for the test set.
-std::uint64_t batch_bytes(const Model& model, std::int64_t images) {
-  return static_cast<std::uint64_t>(3 * images * (model.input.image() + 1)) * element_bytes;
+// Batches of the replica as they are loaded.
+std::uint64_t batch_bytes(const Model& model, std::int64_t images, int buffered) {
+  return static_cast<std::uint64_t>(buffered * images * (model.input.image() + 1)) * element_bytes;
 }
 
 // The optimizer's state, and the gradients once more if they are rounded to be sent; or what the
@@ -349,13 +349,13 @@ std::uint64_t activation_bytes(const Lowering& lowering, int position, std::int6
 }
 
 std::uint64_t kernel_bytes(KernelMemories& kernels, const Model& model, const Lowering& lowering,
-                           int position, tensor::DataType type) {
+                           int position, BatchNormScope scope, tensor::DataType type) {
   std::size_t own = 0;
   std::size_t scratchpad = 0;
   std::size_t reorder_buffer = 0;
   for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
     const tensor::KernelMemory memory =
-        memory_of_node(kernels, model, lowering, node, position, BatchNormScope::rank, type);
+        memory_of_node(kernels, model, lowering, node, position, scope, type);
     // Each kernel has its own memory; scratchpad and reorder buffer are those of the engine.
     own += memory.own;
     scratchpad = std::max(scratchpad, memory.scratchpad);
@@ -385,9 +385,10 @@ std::uint64_t rank_bytes(KernelMemories& kernels, const Model& model,
   for (const int position : positions_of(grid.pr)) {
     most = std::max(most, array_bytes(layout_of(model, lowering, position), grid, slices, options) +
                               activation_bytes(lowering, position, images, options.type) +
-                              kernel_bytes(kernels, model, lowering, position, options.type));
+                              kernel_bytes(kernels, model, lowering, position, options.batch_norm,
+                                           options.type));
   }
-  return most + batch_bytes(model, images);
+  return most + batch_bytes(model, images, options.buffered_batches);
 }
 
 namespace {

@@ -366,7 +366,8 @@ std::vector<sync::ElementRange> whole_weights(const ParameterLayout& layout) {
     if (!parameter.whole.empty() && parameter.whole != parameter.shape) {
       throw ConfigError("optimizer.name: \"lars\" needs the norm of " + parameter.name +
                         ", of which each rank of this grid holds a part; use sgd, or a grid that "
-                        "splits samples and space only");
+                        "splits samples and space only, with \"sample\" for fully connected layers "
+                        "in [grid.layers]");
     }
     ranges.push_back({parameter.offset, parameter.size()});
   }
@@ -404,7 +405,12 @@ UpdateBytes update_memory(const Experiment& experiment, const Model& model) {
         .layout = layout, .grid = grid, .slices = slices, .statistics = layout.statistic_count};
     if (windows) parts.lazy = plan_lazy_layers(model, layout, lazy, layout.blocks.size());
     const UpdateMemory memory = memory_of_updates(experiment, parts);
-    return static_cast<std::uint64_t>(memory.optimizer + memory.scheme);
+    std::size_t bytes = memory.optimizer + memory.scheme;
+    // A checkpoint is written from a copy.
+    if (experiment.checkpoint.wanted()) {
+      bytes += (layout.parameter_count + layout.statistic_count) * sizeof(float) + memory.optimizer;
+    }
+    return static_cast<std::uint64_t>(bytes);
   };
 }
 

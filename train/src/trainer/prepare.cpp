@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <exception>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -23,11 +25,13 @@
 #include <rondo/train/parameters.hpp>
 #include <rondo/train/plan.hpp>
 #include <rondo/train/plan_best.hpp>
+#include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
 #include "config/grid_choice.hpp"
 #include "config/key.hpp"
+#include "data/prefetch_queue.hpp"
 #include "layers/layer_type.hpp"
 #include "model/described.hpp"
 #include "plan/closed_forms.hpp"
@@ -197,18 +201,33 @@ Experiment::Grid grid_of_first_rank(transport::World& world, const Experiment::G
   return parse_experiment(text_of_first_rank(world, to_toml(message)), "grid.plan").grid;
 }
 
+// Measuring may take longer than any message may: the others wait without a limit, and are told if
+// the first rank ends.
+void wait_for_first_rank(transport::World& world) {
+  std::array done{0};
+  transport::Request told = world.communicator().broadcast(std::span<int>(done), 0);
+  while (!told.wait_for(std::chrono::minutes(1))) {
+  }
+}
+
 void choose_grid(transport::World& world, PreparedRun& run,
                  const std::optional<Experiment::Grid>& earlier) {
   const WorldCosts costs = measure_world(world, static_cast<int>(threads_of(run.experiment)));
   AutomaticGrid chosen;
-  agree_on(world, [&] {
-    if (world.rank() != 0) return;
-    if (earlier) {
-      chosen.grid = *earlier;
-      chosen.grid.batch_norm = run.experiment.grid.batch_norm;
-    } else {
+  std::exception_ptr error;
+  if (world.rank() == 0 && earlier) {
+    chosen.grid = *earlier;
+    chosen.grid.batch_norm = run.experiment.grid.batch_norm;
+  } else if (world.rank() == 0) {
+    try {
       chosen = choose_grid_automatically(run.model, run.experiment, world, costs);
+    } catch (...) {
+      error = std::current_exception();
     }
+  }
+  wait_for_first_rank(world);
+  agree_on(world, [&] {
+    if (error) std::rethrow_exception(error);
   });
   run.experiment.grid = grid_of_first_rank(world, chosen.grid);
   run.planned = chosen.expected;
@@ -243,6 +262,13 @@ PreparedRun prepare_run(transport::World& world, const Experiment& experiment, c
   return run;
 }
 
+int buffered_batches(const Experiment& experiment) {
+  const bool decoded = experiment.data.name == "folder";
+  const int training = static_cast<int>(decoded ? decoded_ahead : copied_ahead) + 1;
+  const int streams = is_paced(experiment) ? 2 : 1;  // one more for ranks that step alone
+  return streams * training + (decoded ? 2 : 1);
+}
+
 namespace {
 
 // Where nodes are of different sizes, every rank counts as a node of its own.
@@ -269,6 +295,8 @@ PlanOptions options_of(const Model& model, const Experiment& experiment,
           .type = precision_of(experiment),
           .gradient_type = gradient_type_of(experiment),
           .batch_norm = batch_norm_of(experiment.grid),
+          .whole_layers = experiment.optimizer.name == "lars",
+          .buffered_batches = buffered_batches(experiment),
           .update_bytes = update_memory(experiment, model)};
 }
 

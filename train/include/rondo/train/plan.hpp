@@ -98,6 +98,11 @@ struct PlanOptions {
   tensor::DataType gradient_type = tensor::DataType::f32;
   /// Who shares the statistics of batch norm; best_plans() counts what that exchanges.
   BatchNormScope batch_norm = BatchNormScope::rank;
+  /// best_plans(): the optimizer needs whole layers on every rank, as "lars" does.
+  bool whole_layers = false;
+  /// Micro-batches that are in memory: computed, prepared, or of the test set. See
+  /// buffered_batches().
+  int buffered_batches = 3;
   /// Memory of updates: update_memory() of a configuration. Empty: optimizer_elements, and what
   /// synchronous updates keep.
   UpdateBytes update_bytes = {};
@@ -162,9 +167,12 @@ RONDO_TRAIN_API void rank(std::vector<GridPlan>& plans);
 /// "lars", whose momenta are kept without momentum, too, and 2 of "adam" and "adamw".
 [[nodiscard]] RONDO_TRAIN_API int optimizer_elements(const Experiment::Optimizer& optimizer);
 
-/// What [update] and [optimizer] take, for PlanOptions::update_bytes. Where lazy layers are chosen
-/// by a measurement, all are counted that can be lazy; of cyclic the first rank of a node. Throws
-/// ConfigError, as training would, where a choice is impossible for `model`.
+/// How many micro-batches the loader of a run keeps, for PlanOptions::buffered_batches.
+[[nodiscard]] RONDO_TRAIN_API int buffered_batches(const Experiment& experiment);
+
+/// What [update], [optimizer] and [checkpoint] take, for PlanOptions::update_bytes. Where lazy
+/// layers are chosen by a measurement, all are counted that can be lazy; of cyclic the first rank
+/// of a node. Throws ConfigError, as training would, where a choice is impossible for `model`.
 [[nodiscard]] RONDO_TRAIN_API UpdateBytes update_memory(const Experiment& experiment,
                                                         const Model& model);
 
