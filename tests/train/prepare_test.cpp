@@ -216,6 +216,25 @@ TEST(PreparedRunTest, RanksWithDifferentThreadsTakeTheGridThatTheFirstOneChose) 
   EXPECT_THAT(expects, ElementsAre(true, false, false, false));
 }
 
+// Behind a concatenation all ranks of a replica have a copy of the batch norm.
+TEST(PreparedRunTest, RanksThatHoldCopiesOfALayerNeedEqualThreads) {
+  World{2}.run([&](transport::World& world) {
+    Experiment experiment = small_experiment("densenet40_12");
+    experiment.data.training = 8;
+    experiment.data.test = 4;
+    experiment.train.global_batch = 4;
+    experiment.train.epochs = 1;
+    experiment.grid.channel = 2;
+    TrainerOptions options;
+    options.threads = 1 + world.rank();
+
+    EXPECT_THAT(
+        [&] { train(world, experiment, options); },
+        ThrowsMessage<ConfigError>(AllOf(HasSubstr("train.threads: rank 1 has 2, and rank 0 has 1"),
+                                         HasSubstr("hold the same layer"))));
+  });
+}
+
 // What is measured may differ from time to time, and a run that goes on may not.
 TEST(PreparedRunTest, AnEarlierGridIsKept) {
   World{4}.run([&](transport::World& world) {

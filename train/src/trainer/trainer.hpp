@@ -137,6 +137,7 @@ class Trainer {
   [[nodiscard]] std::int64_t warm_up_left() const;
   void restore();
   void restore_exactly();
+  void expect_equal_copies();
   void take_averages();
   void restore_averages();
   [[nodiscard]] std::vector<std::byte> progress_state() const;

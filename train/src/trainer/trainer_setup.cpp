@@ -11,6 +11,7 @@
 // executor, which has a plan for each of their sizes.
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include <rondo/tensor/engine.hpp>
 #include <rondo/train/plan.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -293,6 +295,30 @@ void Trainer::choose_lazy_layers() {
   lazy_ = plan_lazy_layers(model_, layout_, choice, unhidden);
 }
 
+// Ranks of a replica that hold the same layer compute it alike, and nothing brings their copies
+// together again. The bits of a gradient depend on threads and instructions.
+void Trainer::expect_equal_copies() {
+  const int pr = grid_.grid().pr;
+  if (pr == 1) return;
+  const std::vector<ParameterBlock> whole = layout_of(model_).blocks;
+  double copies = 0.0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    if (grid_.block_slices()[i] == pr && layout_.blocks[i].size == whole[i].size) copies += 1.0;
+  }
+  const auto [on_all] = sum_over_ranks(world_, std::array{copies});
+  if (on_all == 0.0) return;
+  const std::string difference = difference_from_first_rank(
+      world_,
+      {{"train.threads", std::to_string(threads_)}, {"the processor", tensor::instruction_set()}});
+  agree_on(world_, [&] {
+    if (difference.empty()) return;
+    throw ConfigError(difference +
+                      "; ranks of a replica that hold the same layer must compute the same bits of "
+                      "it: give all ranks as many threads and equal processors, or split every "
+                      "layer");
+  });
+}
+
 // In this order on all ranks, because most of it is collective. The checkpoint is found before the
 // scheme is made, since it says which layers were lazy and how much warm-up is left; it is restored
 // last, when everything is there to take it; but for averages of parameters.
@@ -303,6 +329,7 @@ void Trainer::join() {
   batches_.read_for(*executor_, evaluation_batch());
   if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
   make_averaging_groups();
+  expect_equal_copies();
   find_checkpoint();
   choose_lazy_layers();
   take_averages();
