@@ -343,8 +343,6 @@ TEST(FailureTest, AWaitForThatTimesOutChangesNothing) {
   }
 }
 
-// Rank 0 alone meets its deadline. A rank of its node that comes only then learns it from rank 0,
-// and not at its own deadline from the clock.
 // "Never" in milliseconds is more than fits into nanoseconds.
 TEST(FailureTest, ADeadlineMayBeNever) {
   WorldOptions options;
@@ -364,6 +362,8 @@ TEST(FailureTest, ADeadlineMayBeNever) {
   }
 }
 
+// Rank 0 alone meets its deadline. A rank of its node that comes only then learns it from rank 0,
+// and not at its own deadline from the clock.
 TEST(FailureTest, TellsThePeersOfTheNodeWhyARankGaveUp) {
   for (const Backend backend : {Backend::shm, Backend::hierarchy}) {
     std::latch gave_up(1);

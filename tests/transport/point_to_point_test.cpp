@@ -122,6 +122,20 @@ TEST_P(PointToPointTest, ExchangesHalosOfStridedRows) {
   });
 }
 
+// What the message does not fill stays as it was, in rows that lie apart, too.
+TEST_P(PointToPointTest, AShorterMessageFillsABeginOfTheRows) {
+  world().run([&](World& world) {
+    const std::vector<int> out(3, 7);
+    std::vector<int> in(12, -1);
+    const std::vector<Neighbour> neighbours = {
+        Neighbour(next(world), Strided<const int>(out.data(), 1, 3, 3), Strided<int>(), 1, 1),
+        Neighbour(previous(world), Strided<const int>(), Strided<int>(in.data(), 3, 2, 4), 1, 1)};
+    world.communicator().sendrecv(neighbours).wait();
+
+    EXPECT_THAT(in, testing::ElementsAre(7, 7, -1, -1, 7, -1, -1, -1, -1, -1, -1, -1));
+  });
+}
+
 TEST_P(PointToPointTest, PassesATokenRound) {
   world().run([&](World& world) {
     Communicator& comm = world.communicator();

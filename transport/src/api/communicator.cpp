@@ -200,7 +200,10 @@ bool Request::test() {
   const std::lock_guard entry(core_->world().lock());
   if (!record_->finished()) {
     // As long as something arrives, no rank gives up.
-    if (core_->world().progress()) record_->lost_since.reset();
+    core_->world().progress();
+    if (std::exchange(record_->moves_seen, core_->world().moves()) != core_->world().moves()) {
+      record_->lost_since.reset();
+    }
     if (!record_->finished()) core_->check_peers(*record_);
     if (record_->finished()) {
       record_->stamp.end();

@@ -86,6 +86,15 @@ struct OperationRecord {
   std::optional<std::chrono::steady_clock::time_point> wanted_since = {};
   /// Since when test() has known that a peer which it needs is gone.
   std::optional<std::chrono::steady_clock::time_point> lost_since = {};
+  /// What had moved when test() looked last: WorldCore::moves().
+  std::uint64_t moves_seen = 0;
+
+  /// As it is posted, in this round of checks.
+  void forget_waits(std::uint64_t round) noexcept {
+    checked_in = round;
+    wanted_since.reset();
+    lost_since.reset();
+  }
 
   recorder::Stamp stamp = {};  ///< its entry in the flight recorder
 

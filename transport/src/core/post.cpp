@@ -415,20 +415,17 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
   record.parts.clear();
   record.call = call;
   record.ordered = false;
-  record.lost_since.reset();
-  record.checked_in = round_of_checks_;
-  record.wanted_since.reset();
-  record.stamp = {};
   return record;
 }
 
-// Without memory for it nothing is posted, and the record is free again.
+// What fails here, for want of memory, leaves nothing posted, and the record is free again.
 PointToPoint& CommunicatorCore::start_parts(OperationRecord& record) {
   try {
+    parts_.reserve(parts_.size() + 1);
     auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
     record.operation = &operation;
     return operation;
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
     record.held = false;
     recycle(record);
     throw;
@@ -438,6 +435,8 @@ PointToPoint& CommunicatorCore::start_parts(OperationRecord& record) {
 // The links get the messages now. Those that are through at once never enter the list.
 Request CommunicatorCore::post_parts(OperationRecord& record) {
   record.held = true;
+  record.forget_waits(round_of_checks_);
+  record.stamp = {};
   if (failure_) return fail_at_once(record);
   const ArenaCore& arena = world_->arena_core();
   for (std::size_t i = 0; i < record.parts.size(); ++i) {

@@ -177,9 +177,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   posted.sequence = next_sequence_++;
   record.stamp = {};
   record.stage = Stage::queued;
-  record.lost_since.reset();
-  record.checked_in = round_of_checks_;
-  record.wanted_since.reset();
+  record.forget_waits(round_of_checks_);
   record.brief = false;
   record.arrived = 0;
   record.listed = true;
@@ -388,6 +386,7 @@ bool CommunicatorCore::progress() {
       return false;
     }
     bool moved = !parts_.empty() && step_parts();
+    if (deferred_failure_) return moved;
     moved = (unpublished_ != nullptr && publish_queued()) || moved;
     if (current_ != nullptr) moved = step_current() || moved;
     if (oldest_ != current_) moved = drain() || moved;

@@ -47,6 +47,16 @@ void unpack(Team* team, Part& part) {
 PointToPoint::PointToPoint(const Group& group, Parts& parts)
     : channel_(group.channel), team_(group.team), parts_(&parts) {
   make_room(parts);
+  try {
+    post_all();
+  } catch (...) {
+    cancel_all();
+    throw;
+  }
+}
+
+void PointToPoint::post_all() {
+  Parts& parts = *parts_;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Part& part = parts[i];
     if (part.receives) {
@@ -63,7 +73,9 @@ PointToPoint::PointToPoint(const Group& group, Parts& parts)
 }
 
 // The caller may have given the operation up: no link may refer to its parts any more.
-PointToPoint::~PointToPoint() {
+PointToPoint::~PointToPoint() { cancel_all(); }
+
+void PointToPoint::cancel_all() {
   for (std::size_t i = 0; i < parts_->size(); ++i) {
     Part& part = (*parts_)[i];
     channel_->cancel(part.member, part.received);

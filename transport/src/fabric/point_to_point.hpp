@@ -101,6 +101,9 @@ class PointToPoint final : public Operation {
   [[nodiscard]] bool waits_for(const Group& group, std::size_t member) const override;
 
  private:
+  void post_all();
+  void cancel_all();
+
   const Channel* channel_;
   Team* team_;
   Parts* parts_;
