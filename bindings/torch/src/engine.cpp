@@ -14,6 +14,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -57,6 +58,8 @@ bool Operation::wait(std::chrono::milliseconds timeout) {
       timeout.count() > 0 ? steady_clock::now() + timeout : steady_clock::time_point::max();
   engine_->wait(*this, limit);
   TORCH_CHECK(ended_, "rondo: the operation has not completed within ", timeout.count(), " ms");
+  // A future that was taken before is completed on another thread.
+  if (const auto future = open_future()) future->wait();
   if (exception_) std::rethrow_exception(exception_);
   return true;
 }
@@ -72,9 +75,10 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
   return future;
 }
 
-bool Operation::has_open_future() {
+c10::intrusive_ptr<c10::ivalue::Future> Operation::open_future() {
   const std::unique_lock lock(mutex_);
-  return future_ && !future_marked_;
+  if (future_ && !future_->completed()) return future_;
+  return {};
 }
 
 /// Completes the future once the operation has ended and somebody has asked for it.
@@ -117,24 +121,31 @@ void Operation::complete(std::exception_ptr error) {
   ended_ = true;
 }
 
-void Callbacks::run(c10::intrusive_ptr<Operation> operation) {
-  const std::unique_lock lock(state_->mutex);
-  state_->waiting.push_back(std::move(operation));
-  if (state_->waiting.size() > state_->idle) {
+void Callbacks::run(const c10::intrusive_ptr<Operation>& operation) {
+  std::unique_lock lock(state_->mutex);
+  state_->waiting.push_back(operation);
+  if (state_->waiting.size() <= state_->idle) return state_->wake.notify_one();
+  try {
     std::thread([state = state_] { work(*state); }).detach();
-  } else {
-    state_->wake.notify_one();
+  } catch (const std::system_error&) {  // There are too many threads.
+    state_->waiting.pop_back();
+    lock.unlock();
+    operation->mark_future();
   }
 }
 
 void Callbacks::close() {
-  const std::unique_lock lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
   state_->closed = true;
   state_->wake.notify_all();
+  if (runs_here) return;
+  state_->quiet.wait_for(lock, closing_time,
+                         [this] { return state_->busy == 0 && state_->waiting.empty(); });
 }
 
 void Callbacks::work(State& state) {
   (void)prctl(PR_SET_NAME, "rondo-callback");
+  runs_here = true;
   std::unique_lock lock(state.mutex);
   while (true) {
     ++state.idle;
@@ -143,10 +154,13 @@ void Callbacks::work(State& state) {
     if (state.waiting.empty()) return;
     auto operation = std::move(state.waiting.front());
     state.waiting.pop_front();
+    ++state.busy;
     lock.unlock();
     operation->mark_future();
     operation.reset();
     lock.lock();
+    --state.busy;
+    state.quiet.notify_all();
   }
 }
 
@@ -183,6 +197,7 @@ void Engine::close() {
     if (closed_) return;
     closed_ = true;
     finish_or_abort();
+    ended = collect();
     const auto error = std::make_exception_ptr(std::runtime_error(
         "rondo: the process group was destroyed before the operation completed"));
     for (auto& operation : pending_) ended.push_back({std::move(operation), error});
@@ -270,7 +285,7 @@ void Engine::give_up(Operation& operation) {
 void Engine::complete(std::vector<Ended> ended) {
   for (auto& [operation, error] : ended) {
     operation->complete(error);
-    if (operation->has_open_future()) callbacks_.run(operation);
+    if (operation->open_future()) callbacks_.run(operation);
   }
 }
 

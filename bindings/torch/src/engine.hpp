@@ -53,7 +53,8 @@ class Operation final : public c10d::Work {
   friend class Engine;
   bool requests_done();
   void complete(std::exception_ptr error);
-  [[nodiscard]] bool has_open_future();
+  /// The future that somebody has asked for and that is not completed; or null.
+  [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> open_future();
   void mark_future();
 
   std::shared_ptr<Engine> engine_;
@@ -76,8 +77,9 @@ class Operation final : public c10d::Work {
 class Callbacks {
  public:
   /// Completes the operation's future soon.
-  void run(c10::intrusive_ptr<Operation> operation);
-  /// Threads that have nothing left to do end.
+  void run(const c10::intrusive_ptr<Operation>& operation);
+  /// Threads that have nothing left to do end. Waits for the others, but not for ever: a callback
+  /// may wait for something that never comes. Not on one of these threads.
   void close();
 
  private:
@@ -86,10 +88,13 @@ class Callbacks {
     std::mutex mutex;
     std::condition_variable wake;
     std::deque<c10::intrusive_ptr<Operation>> waiting;
+    std::condition_variable quiet;  ///< nothing is waiting, and no callback runs
     std::size_t idle = 0;
+    std::size_t busy = 0;
     bool closed = false;
   };
   static void work(State& state);
+  static inline thread_local bool runs_here = false;
 
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
