@@ -58,7 +58,7 @@ TEST_F(HostsBootstrapTest, TakesTheFasterNetworkThoughTheStoreIsInTheSlowOne) {
 // Both are so slow that what else runs on the machine does not show.
 TEST_F(HostsBootstrapTest, DividesMessagesAmongNetworksOfEqualSpeed) {
   for (const char* host : {"1", "2"}) {
-    for (const char* wire : {"eth0", "eth1"}) hosts({"slow", host, wire, "200"});
+    for (const char* wire : {"eth0", "eth1"}) hosts({"slow", host, wire, "60"});
   }
   Job job({1, 2}, 0);
   job.start({rank_program(), "collectives"});
