@@ -126,7 +126,12 @@ Engine::Engine(int threads, std::pmr::memory_resource* memory) {
   }
   impl_ = std::make_unique<Impl>(threads, memory);
   note_host_settings();
-  impl_->enter();
+  try {
+    impl_->enter();
+  } catch (...) {
+    restore_host_settings();
+    throw;
+  }
 }
 
 Engine::~Engine() {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -219,11 +220,13 @@ TEST_F(InterruptedRunsTest, Sigusr1ToOneRankLeavesACheckpointAndTheRunGoesOn) {
 // Rank 0 has no peer yet.
 TEST_F(InterruptedRunsTest, Sigusr1BeforeARankHasJoinedEndsNothing) {
   const fs::path run = folder("run");
+  std::string job = std::to_string(::getpid());  // no other test has it
+  job.insert(0, 32 - job.size(), 'b');
   const auto rank = [&](const char* number) {
-    return std::pair(command(run, "synchronous", {"--set", "checkpoint.every_steps=0"}),
-                     Environment{{"RONDO_COORDINATOR", "local:" + std::string(32, 'b')},
-                                 {"RONDO_RANK", number},
-                                 {"RONDO_SIZE", "2"}});
+    return std::pair(
+        command(run, "synchronous", {"--set", "checkpoint.every_steps=0"}),
+        Environment{
+            {"RONDO_COORDINATOR", "local:" + job}, {"RONDO_RANK", number}, {"RONDO_SIZE", "2"}});
   };
   const auto [words, first] = rank("0");
   Program waiting(words, first);

@@ -266,6 +266,11 @@ TEST(OwnSchemeTest, RefusesASchemeBesideTheOneThatUpdateNames) {
     EXPECT_THAT(rondo::test::error_text<ConfigError>(
                     [&] { train(world, narrow, {.dataset = &dataset, .make_scheme = make}); }),
                 testing::StartsWith("train.reduce_precision: does not reach the scheme"));
+    Experiment clipped = experiment();
+    clipped.optimizer.clip_norm = 1.0;
+    EXPECT_THAT(rondo::test::error_text<ConfigError>(
+                    [&] { train(world, clipped, {.dataset = &dataset, .make_scheme = make}); }),
+                testing::StartsWith("optimizer.clip_norm: does not reach the scheme"));
     EXPECT_THAT(rondo::test::error_text<ConfigError>([&] {
                   train(world, experiment(), {.dataset = &dataset, .make_scheme = make});
                 }),

@@ -118,7 +118,6 @@ TEST(PlanTest, SendsHalfOfTheWeightGradientsInBf16) {
   EXPECT_EQ(seconds(Strategy::model, 4, options), seconds(Strategy::model, 4, job(4, 16)));
 }
 
-// The first layer sends no halo of dy, and the fully connected one none at all, alpha included.
 // Convolutions in groups have no split by channel: every strategy leaves them split by samples.
 TEST(PlanTest, TakesModelsWithConvolutionsInGroups) {
   const Model model = make_model("mobilenet_v2");
@@ -128,6 +127,7 @@ TEST(PlanTest, TakesModelsWithConvolutionsInGroups) {
   }
 }
 
+// The first layer sends no halo of dy, and the fully connected one none at all, alpha included.
 TEST(PlanTest, SendsHalosByDomain) {
   const double halo = alpha + beta * 16 * 8 * 2 * 1;
   const double weights =

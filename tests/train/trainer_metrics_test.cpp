@@ -219,6 +219,24 @@ TEST(TrainerErrorsTest, LarsOnAGridThatCutsWeights) {
                                    HasSubstr("optimizer.name: \"lars\" needs the norm of conv"));
 }
 
+TEST(TrainerErrorsTest, ClippingUnderShardedOnAGridThatCutsWeights) {
+  Experiment experiment = small_experiment("lenet5");
+  experiment.update.scheme = "sharded";
+  experiment.optimizer.clip_norm = 1.0;
+  experiment.grid.filter = 2;
+  expect_on_all_ranks<ConfigError>(
+      2, experiment,
+      HasSubstr("optimizer.clip_norm: under update.scheme = \"sharded\" needs all of"));
+}
+
+TEST(TrainerErrorsTest, MoreFragmentsThanLayers) {
+  Experiment experiment = small_experiment("lenet5");
+  experiment.update.scheme = "k_step";
+  experiment.update.period = experiment.update.fragments = 6;
+  expect_on_all_ranks<ConfigError>(2, experiment,
+                                   HasSubstr("update.fragments: 6 are more than the 5 layers"));
+}
+
 TEST(TrainerErrorsTest, DataThatIsNotThere) {
   Experiment experiment = small_experiment();
   experiment.data.name = "fashion-mnist";

@@ -210,7 +210,7 @@ void end_together(transport::World& world, const std::function<void()>& work) {
   try {
     work();
   } catch (const NumericError&) {
-    throw;  // found in what all ranks have summed up or gathered, so all of them throw it
+    throw;  // all ranks throw it, or the one that has found it has aborted the World
   } catch (const transport::Error& error) {
     // A lost peer, for example: the others may not have heard of it yet.
     if (error.code() != transport::Errc::aborted) {

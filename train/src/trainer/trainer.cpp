@@ -21,6 +21,7 @@
 #include <utility>
 
 #include <rondo/train/step_profile.hpp>
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "checkpoint/resume.hpp"
@@ -33,14 +34,18 @@
 namespace rondo::train {
 namespace {
 
-// All ranks throw NumericError alike, and so can complete the last checkpoint from before.
+// All ranks throw NumericError alike, and so can complete the last checkpoint from before; but for
+// ranks that step alone, whose World is aborted: there one that was not complete stays unfinished.
 void run(Trainer& trainer) {
   trainer.join();
   trainer.announce();
   try {
     while (!trainer.done()) trainer.run_epoch();
   } catch (const NumericError&) {
-    trainer.complete_checkpoints();
+    try {
+      trainer.complete_checkpoints();
+    } catch (const transport::Error&) {  // NOLINT(bugprone-empty-catch): the first error matters
+    }
     throw;
   }
   trainer.complete_checkpoints();

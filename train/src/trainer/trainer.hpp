@@ -226,6 +226,7 @@ class Trainer {
   std::optional<StepAgreement> flags_;  // made in join(), as the next
   std::optional<CheckpointWriter> checkpoints_;
   StepFlags agreed_;                    // in the last step
+  int postponed_ = 0;                   // a request to which the scheme could not answer at once
   std::int64_t not_finite_step_ = 0;    // 1-based
   std::string not_finite_;              // what this rank knows of a loss that is not finite
   std::int64_t last_checkpoint_ = 0;    // its step

@@ -355,8 +355,10 @@ void Trainer::end_step() {
   const bool due = every > 0 && step_ / every != last_checkpoint_ / every;
   const bool last = step_ >= total_steps_ && experiment_.checkpoint.wanted();
   if (agreed_.request == 0 && !due && !last) return;
-  // Else it is saved at the epoch's end.
-  if (step_ > warm_up_steps_ && !scheme_->description().resumes_anywhere) return;
+  if (step_ > warm_up_steps_ && !scheme_->description().resumes_anywhere) {
+    postponed_ = std::max(postponed_, agreed_.request);  // to the epoch's end
+    return;
+  }
   hear_late_flags();  // nothing that is not finite is kept
   stopped_ = agreed_.request == static_cast<int>(RunRequest::checkpoint_and_stop);
   save_checkpoint();
@@ -367,7 +369,8 @@ void Trainer::end_step() {
 // heard.
 void Trainer::end_epoch() {
   const Experiment::Checkpoint& options = experiment_.checkpoint;
-  const int request = std::max(agreed_.request, flags_->exchange({.request = asked()}).request);
+  const int request = std::max({agreed_.request, std::exchange(postponed_, 0),
+                                flags_->exchange({.request = asked()}).request});
   agreed_ = {};
   stopped_ = request == static_cast<int>(RunRequest::checkpoint_and_stop) && step_ < total_steps_;
   const bool better = last_epoch_.accuracy > best_accuracy_;
