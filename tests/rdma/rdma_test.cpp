@@ -75,7 +75,7 @@ std::string folder_after(const std::string& name, const std::string& job,
   const std::string source = variable("RONDO_RDMA_SOURCE");
   std::string folder = build + '/' + name;
   if (booted.contains(name)) return folder;
-  booted[name] = run("timeout 150 " + source + "/machines " + build + "/guest " + folder + ' ' +
+  booted[name] = run("timeout 400 " + source + "/machines " + build + "/guest " + folder + ' ' +
                      source + '/' + job + ' ' + settings + " rank=" + variable("RONDO_TEST_RANK"));
   return folder;
 }

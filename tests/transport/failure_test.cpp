@@ -432,7 +432,7 @@ TEST(FailureTest, TellsTheObserverWhoIsMissing) {
   std::vector<Stall> stalls;
   WorldOptions options = test::quick_options();
   options.stall_warning = 10ms;
-  options.deadline = 100ms;
+  options.deadline = 1s;
   options.on_stall = [&](const Stall& stall) {
     const std::lock_guard lock(mutex);
     stalls.push_back(stall);
@@ -445,11 +445,12 @@ TEST(FailureTest, TellsTheObserverWhoIsMissing) {
     EXPECT_TRUE(world.communicator().barrier().wait_for(60s));
   });
 
-  // Rank 1, too, stalls: in the last barrier, until rank 0 comes.
-  const auto stall = std::ranges::find(stalls, 0, &Stall::rank);
+  // Rank 1, too, stalls: in the last barrier, until rank 0 comes. On a busy machine so may the
+  // split.
+  const auto stall = std::ranges::find_if(
+      stalls, [](const Stall& one) { return one.rank == 0 && one.operation == "barrier #1"; });
   ASSERT_NE(stall, stalls.end());
   EXPECT_EQ(stall->missing, std::vector{1});
-  EXPECT_EQ(stall->operation, "barrier #1");
 }
 
 TEST(FailureTest, AbortsFromAnotherThread) {

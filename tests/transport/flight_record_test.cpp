@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <memory_resource>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -153,14 +154,18 @@ TEST(FlightRecordTest, TimesTheStartOfWhatIsMoreThanAFewKiB) {
 }
 
 TEST(FlightRecordTest, TimesTheEndOfASmallOperationThatWaited) {
-  test::World(2).run([](World& world) {
+  std::latch waited(1);
+  test::World(2).run([&waited](World& world) {
     Communicator other = world.communicator().split(0);
     if (world.rank() == 1) {
-      const auto later = std::chrono::steady_clock::now() + 5ms;
-      while (std::chrono::steady_clock::now() < later) world.progress();
+      waited.wait();
+      return other.barrier().wait();
     }
-    other.barrier().wait();
-    if (world.rank() == 1) return;
+    Request barrier = other.barrier();
+    EXPECT_FALSE(barrier.wait_for(1ms));
+    waited.count_down();
+    while (!barrier.wait_for(1ms)) {
+    }
 
     const json operation = record_of(world)["communicators"][1]["operations"][0];
 
@@ -408,7 +413,7 @@ TEST(FlightRecordTest, IsWrittenBySurvivorsOfAKilledProcess) {
 class InheritedRecordTest : public testing::Test {
  protected:
   static void run_rank(int descriptor) {
-    ::setenv("RONDO_COORDINATOR", ("local:" + std::string(32, 'c')).c_str(), 1);
+    ::setenv("RONDO_COORDINATOR", ("local:" + test::new_job()).c_str(), 1);
     ::setenv("RONDO_RANK", "0", 1);
     ::setenv("RONDO_SIZE", "1", 1);
     ::setenv("RONDO_RECORDER", std::to_string(descriptor).c_str(), 1);

@@ -82,7 +82,7 @@ TEST(NodeRelayTest, CarriesBlobsOfAnySizeAndAnyBytes) {
 
 // The others of its node have come, and the store knows that.
 TEST(NodeRelayTest, TellsEveryoneWhichRankOfANodeDidNotCome) {
-  StoreJob job(6, 500ms);
+  StoreJob job(6, 3s);
 
   on_nodes(job, 3, [&](int rank, StoreClient& channel) {
     if (rank == 4) return;

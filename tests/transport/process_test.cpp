@@ -122,6 +122,7 @@ TEST(ProcessTest, NamesTheKilledRankWhenWhoItWaitsForGaveUp) {
         try {
           Communicator& waits_in = world.rank() == 3 ? pair : world.communicator();
           waits_in.barrier().wait();
+          ::_exit(saw_nothing);
         } catch (const Error& error) {
           const bool right = error.code() == Errc::peer_lost && error.detail().rank == victim;
           if (!right) std::fprintf(stderr, "rank %d: %s\n", world.rank(), error.what());
@@ -164,14 +165,16 @@ TEST(ProcessTest, ARankThatRunsOutOfMemoryTellsItsPeersWhy) {
 TEST(ProcessTest, WarnsOfAStoppedRankAndFailsAtTheDeadline) {
   WorldOptions options = test::quick_options();
   options.stall_warning = 50ms;
-  options.deadline = 400ms;
+  options.deadline = 2s;
   static bool warned = false;
   options.on_stall = [](const Stall& stall) { warned = stall.missing == std::vector{1}; };
   Processes processes(2, options, [](World& world) {
     world.communicator().barrier().wait();
     if (world.rank() == 1) ::raise(SIGSTOP);
+    warned = false;
     try {
       world.communicator().barrier().wait();
+      ::_exit(saw_nothing);
     } catch (const Error& error) {
       const bool right = error.code() == Errc::deadline_exceeded && error.detail().rank == 1;
       ::_exit(right && warned ? saw_what_it_should : saw_nothing);
@@ -210,7 +213,7 @@ TEST(ProcessTest, TimeInWhichARankIsStoppedDoesNotCount) {
 TEST(ProcessTest, NamesTheRankThatDoesNotCome) {
   WorldOptions options;
   options.rendezvous_deadline = 200ms;
-  ::setenv("RONDO_COORDINATOR", ("local:" + std::string(32, 'a')).c_str(), 1);
+  ::setenv("RONDO_COORDINATOR", ("local:" + test::new_job()).c_str(), 1);
   ::setenv("RONDO_RANK", "0", 1);
   ::setenv("RONDO_SIZE", "3", 1);
   std::string what;

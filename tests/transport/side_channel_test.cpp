@@ -57,7 +57,7 @@ TEST_P(SideChannelTest, GivesAllBlobsInRankOrderRoundAfterRound) {
 INSTANTIATE_TEST_SUITE_P(Ranks, SideChannelTest, testing::Values(1, 2, 3, 9));
 
 TEST(SideChannelTest, NamesWhoDidNotCome) {
-  const Channels channels = make_thread_channels(4, 50ms);
+  const Channels channels = make_thread_channels(4, 1s);
 
   on_threads(3, [&](int rank) {
     EXPECT_THAT(error_of_allgather(*channels[static_cast<std::size_t>(rank)]),

@@ -122,7 +122,7 @@ TEST(StoreTest, RefusesABlobThatIsTooLarge) {
 }
 
 TEST(StoreTest, TellsEveryoneWhoDidNotCome) {
-  StoreJob job(4, 300ms);
+  StoreJob job(4, 2s);
   job.join(1);
   job.join(2);
 
@@ -200,7 +200,7 @@ TEST(StoreTest, TellsARankThatIsBackTooEarlyForTheNextWorldToRetry) {
 }
 
 TEST(StoreTest, TellsARankWhoseOldConnectionHasNotEndedToRetry) {
-  auto job = std::make_unique<StoreJob>(2, 100ms);
+  auto job = std::make_unique<StoreJob>(2, 1s);
   job->join(1);
 
   EXPECT_THAT(error_of([&] { (void)StoreClient::join(job->credentials_of(1), job->endpoint()); }),

@@ -193,7 +193,7 @@ TEST_P(ThreadsTest, ShareTheMessagesOfACommunicator) {
 
 TEST_P(ThreadsTest, OneAtItsDeadlineFailsAlone) {
   WorldOptions hasty = options();
-  hasty.deadline = 300ms;
+  hasty.deadline = 2s;
   std::latch over(2);
   world(2, hasty).run([&](World& world) {
     std::vector<Communicator> comms = one_for_each(world, 2);

@@ -194,7 +194,7 @@ TEST_P(WaitAnyTest, NoticesALostPeerOfAnyOfThem) {
 
 TEST_P(WaitAnyTest, EndsAtTheDeadline) {
   WorldOptions options = test::quick_options();
-  options.deadline = 200ms;
+  options.deadline = 1s;
   world(3, options).run([](World& world) {
     Communicator other = world.communicator().dup();
     if (world.rank() == 0) {
