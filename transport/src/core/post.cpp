@@ -421,7 +421,8 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
 // What fails here, for want of memory, leaves nothing posted, and the record is free again.
 PointToPoint& CommunicatorCore::start_parts(OperationRecord& record) {
   try {
-    parts_.reserve(parts_.size() + 1);
+    // Twice as many: one by one, each of many messages would move all before it.
+    if (parts_.size() == parts_.capacity()) parts_.reserve(2 * parts_.size() + 8);
     auto& operation = record.storage.emplace<PointToPoint>(group_, record.parts);
     record.operation = &operation;
     return operation;
