@@ -270,6 +270,8 @@ TEST_F(RunRecordTest, ComparesAllLayersOfACustomModel) {
   other.model.layers[0].kind = "activation";
   EXPECT_THAT(first_difference(train::to_toml(other), wanted),
               HasSubstr("model.layers is [{kind = \"activation\""));
+  EXPECT_EQ(keys_of("[model]\nlayers = [\n  {kind = 1},\n\n"),
+            (std::vector<std::pair<std::string, std::string>>{{"model.layers", "[{kind = 1},]"}}));
 }
 
 TEST_F(RunRecordTest, AGridThatThePlannerChoseIsWhatWasAskedOfThePlanner) {

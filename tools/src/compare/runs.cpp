@@ -200,15 +200,12 @@ auto deviation_of(std::optional<MeanAndDeviation> SchemeSummary::* member) {
   };
 }
 
-}  // namespace
-
-namespace {
-
 // A list of layers has one a line, behind "layers = [" and before "]".
 std::string rest_of_list(std::istream& lines) {
   std::string list;
   for (std::string line; std::getline(lines, line) && line != "]";) {
-    list += line.substr(line.find_first_not_of(' '));
+    const std::size_t first = line.find_first_not_of(' ');
+    if (first != std::string::npos) list += line.substr(first);  // a damaged file has any lines
   }
   return list + "]";
 }

@@ -97,8 +97,8 @@ void refuse_other_fabric(const FabricRequest& request) {
 
 }  // namespace
 
-// RONDO_RANK alone is the mark of a rank of `rondo run`, whatever stands in it: the library says
-// what is wrong with it.
+// RONDO_RANK alone is the mark of a rank of `rondo run`, whatever stands in it, if anything does:
+// the library says what is wrong with it.
 bool is_rank() { return variable("RONDO_RANK") != nullptr || transport::launched().has_value(); }
 
 bool is_launched_by_others() { return variable("RONDO_RANK") == nullptr && is_rank(); }
