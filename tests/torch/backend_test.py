@@ -242,6 +242,22 @@ def workers(rank, ranks):
         expect_equal(mine, torch.full((5000,), float(rank)), "memory of the parent")
 
 
+def forked_child_ends(rank, ranks):
+    # A child that is not os._exit()ed destroys its copy of the process group.
+    child = os.fork()
+    if child == 0:
+        try:
+            expect_error("belongs to the parent", lambda: dist.all_reduce(torch.ones(4)))
+            dist.destroy_process_group()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    expect(os.waitpid(child, 0)[1] == 0, "the child's status is 0")
+    tensor = torch.full((4,), float(rank))
+    dist.all_reduce(tensor)
+    expect_equal(tensor, torch.full((4,), sum(range(ranks)) * 1.0), "the sum after the child's end")
+
+
 def groups(rank, ranks):
     even = dist.new_group(list(range(0, ranks, 2)))
     odd = dist.new_group(list(range(1, ranks, 2)))
@@ -457,6 +473,9 @@ class BackendTest(unittest.TestCase):
 
     def test_pending_at_the_end(self):
         self.over(pending_at_the_end, 2)
+
+    def test_forked_child_ends(self):
+        self.over(forked_child_ends, 2)
 
     def test_workers(self):
         self.over(workers, 2)

@@ -6,8 +6,6 @@
 
 #include "arena_allocator.hpp"
 
-#include <pthread.h>
-
 #include <utility>
 
 #include <c10/core/Allocator.h>
@@ -21,10 +19,6 @@ constexpr std::size_t smallest_block = 4096;
 
 thread_local std::shared_ptr<Engine> chosen;
 
-/// A process that was forked off has the arena's pages in common with its parent, and a list of
-/// free ones of its own: it may neither take nor give back any.
-bool is_forked = false;
-
 struct ArenaBlock {
   std::shared_ptr<Engine> engine;
   void* data;
@@ -33,7 +27,7 @@ struct ArenaBlock {
 
 void free_block(void* context) {
   const std::unique_ptr<ArenaBlock> block(static_cast<ArenaBlock*>(context));
-  if (!is_forked) block->engine->deallocate(block->data, block->bytes);
+  block->engine->deallocate(block->data, block->bytes);
 }
 
 class ArenaAllocator final : public c10::Allocator {
@@ -41,7 +35,8 @@ class ArenaAllocator final : public c10::Allocator {
   explicit ArenaAllocator(c10::Allocator* fallback) : fallback_(fallback) {}
 
   c10::DataPtr allocate(std::size_t bytes) const override {
-    if (chosen && bytes >= smallest_block && !is_forked) {
+    // A forked child has the arena's pages in common with its parent, and takes none of them.
+    if (chosen && bytes >= smallest_block && !chosen->is_forked_copy()) {
       if (void* data = chosen->allocate(bytes)) {
         auto block = std::make_unique<ArenaBlock>(ArenaBlock{chosen, data, bytes});
         return {data, block.release(), free_block, c10::Device(c10::DeviceType::CPU)};
@@ -62,7 +57,6 @@ class ArenaAllocator final : public c10::Allocator {
 
 void install_arena_allocator() {
   static ArenaAllocator allocator(c10::GetCPUAllocator());
-  pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
   constexpr std::uint8_t above_the_default = 1;
   c10::SetCPUAllocator(&allocator, above_the_default);
 }

@@ -168,6 +168,9 @@ void Callbacks::work(State& state) {
 class Engine::Lock {
  public:
   explicit Lock(Engine& engine) : engine_(engine) {
+    TORCH_CHECK(!engine_.is_forked_copy(),
+                "rondo: this process group belongs to the parent of this process, which was forked "
+                "off; make one here by init_process_group(), or use none");
     if (engine_.mutex_.try_lock()) return;
     ++engine_.wanted_;
     engine_.mutex_.lock();
@@ -191,6 +194,7 @@ void Engine::open() {
 }
 
 void Engine::close() {
+  if (is_forked_copy()) return;
   std::vector<Ended> ended;
   {
     const Lock lock(*this);
@@ -386,6 +390,7 @@ bool Engine::contains(const void* data, std::size_t bytes) {
 }
 
 void Engine::deallocate(void* data, std::size_t bytes) noexcept {
+  if (is_forked_copy()) return;
   const Lock lock(*this);
   world_.arena().deallocate(data, bytes, 64);
 }
@@ -396,6 +401,10 @@ transport::AdoptedMemory Engine::adopt(std::span<std::byte> memory) {
 }
 
 void Engine::release(transport::AdoptedMemory& memory) noexcept {
+  if (is_forked_copy()) {
+    memory.release();
+    return;
+  }
   const Lock lock(*this);
   memory.release();
 }

@@ -117,6 +117,10 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
+  /// Was it made by a parent of this process? Then it has no thread, and all but close(),
+  /// deallocate() and release() throws.
+  [[nodiscard]] bool is_forked_copy() const noexcept { return world_.is_forked_copy(); }
+
   /// Begins to make progress.
   void open();
   /// Fails what is pending, after it had some seconds to complete, and tells the other ranks; ends

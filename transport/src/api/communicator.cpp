@@ -188,10 +188,10 @@ Request& Request::operator=(Request&& other) noexcept {
 Request::~Request() { release(); }
 
 void Request::release() noexcept {
-  if (record_ == nullptr) return;
+  OperationRecord* const record = std::exchange(record_, nullptr);
+  if (record == nullptr || core_->world().lock().is_copy()) return;
   const std::lock_guard entry(core_->world().lock());
-  core_->release(*record_);
-  record_ = nullptr;
+  core_->release(*record);
 }
 
 // Peers are checked only when progress did not end the operation.
@@ -227,13 +227,13 @@ bool Request::wait_for(std::chrono::nanoseconds limit) {
 }
 
 void Request::cancel() noexcept {
-  if (record_ == nullptr) return;
+  if (record_ == nullptr || core_->world().lock().is_copy()) return;
   const std::lock_guard entry(core_->world().lock());
   if (core_->cancel(*record_)) record_ = nullptr;
 }
 
 std::error_code Request::status() const noexcept {
-  if (record_ == nullptr) return {};
+  if (record_ == nullptr || core_->world().lock().is_copy()) return {};
   const std::lock_guard entry(core_->world().lock());
   return record_->stage == Stage::failed ? core_->failure().value().code() : std::error_code();
 }
@@ -285,7 +285,7 @@ Plan& Plan::operator=(Plan&& other) noexcept {
 }
 
 Plan::~Plan() {
-  if (prototype_ == nullptr) return;
+  if (prototype_ == nullptr || core_->world().lock().is_copy()) return;
   const std::lock_guard entry(core_->world().lock());
   core_->drop(*prototype_);
 }

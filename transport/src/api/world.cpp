@@ -56,6 +56,8 @@ World::World(std::shared_ptr<WorldCore> core)
 
 World::~World() = default;
 
+bool World::is_forked_copy() const noexcept { return core_->lock().is_copy(); }
+
 int World::rank() const noexcept { return core_->rank(); }
 
 int World::size() const noexcept { return static_cast<int>(core_->peers().size()); }
@@ -111,7 +113,7 @@ void World::dump_flight_record(const std::filesystem::path& path) const {
 void World::set_dump_folder(const std::filesystem::path& folder) { core_->set_dump_folder(folder); }
 
 Counters World::counters() const noexcept {
-  const std::lock_guard entry(core_->lock());
+  const auto entry = core_->lock().reading();
   return core_->counters();
 }
 

@@ -29,6 +29,7 @@
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"
+#include "core/forks.hpp"
 #include "core/world_core.hpp"
 
 namespace rondo::transport::bootstrap {
@@ -165,7 +166,7 @@ std::string secret_of(const LaunchInfo& launch) {
 std::shared_ptr<WorldCore> join(const LaunchInfo& launch, const WorldOptions& wanted) {
   const WorldOptions options = with_defaults(wanted, launch);
   if (launch.coordinator) {
-    return std::make_shared<WorldCore>(join_over_store(launch, options), options);
+    return make_in_this_process<WorldCore>(join_over_store(launch, options), options);
   }
   if (options.fabric.fake_nodes > 1 && launch.size > 1) {
     throw Error(Errc::rendezvous_failed,
@@ -173,7 +174,8 @@ std::shared_ptr<WorldCore> join(const LaunchInfo& launch, const WorldOptions& wa
                 "`rondo run --fake-nodes K`");
   }
   NodePeers node = connect_node(launch, all_ranks(launch.size), options);
-  return std::make_shared<WorldCore>(join_one_node(launch.rank, std::move(node), options), options);
+  return make_in_this_process<WorldCore>(join_one_node(launch.rank, std::move(node), options),
+                                         options);
 }
 
 }  // namespace
@@ -199,14 +201,14 @@ std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks, const WorldOptio
   std::vector<std::shared_ptr<WorldCore>> worlds;
   if (options.fabric.fake_nodes > 1 && ranks > 1) {
     for (Membership& membership : join_fake_nodes(peers, options)) {
-      worlds.push_back(std::make_shared<WorldCore>(std::move(membership), options));
+      worlds.push_back(make_in_this_process<WorldCore>(std::move(membership), options));
     }
     return worlds;
   }
   for (int r = 0; r < ranks; ++r) {
     NodePeers node = share_peers(peers, all_ranks(ranks));
     worlds.push_back(
-        std::make_shared<WorldCore>(join_one_node(r, std::move(node), options), options));
+        make_in_this_process<WorldCore>(join_one_node(r, std::move(node), options), options));
   }
   return worlds;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/communicator_core.hpp"
+#include "core/forks.hpp"
 #include "core/multi_node.hpp"
 #include "core/world_core.hpp"
 
@@ -146,9 +147,9 @@ void reset_blocks(const WorldCore& world, const CommunicatorSpec& spec) {
 std::shared_ptr<CommunicatorCore> make_on_node(WorldCore& world,
                                                const std::vector<NewMember>& members,
                                                std::uint32_t context) {
-  return std::make_shared<CommunicatorCore>(world.shared_from_this(), group_of(world, members),
-                                            own_block(world, members), first_sequence(members),
-                                            context);
+  return make_in_this_process<CommunicatorCore>(world.shared_from_this(), group_of(world, members),
+                                                own_block(world, members), first_sequence(members),
+                                                context);
 }
 
 // The flat communicator has no block of its own: what it does inside the node goes through the two.
@@ -156,9 +157,9 @@ std::shared_ptr<CommunicatorCore> make_between_nodes(WorldCore& world, const Com
                                                      const std::vector<NewMember>& node) {
   auto node_scatter = make_on_node(world, node, spec.context);
   auto node_gather = make_on_node(world, with_second_blocks(node), spec.context);
-  auto core =
-      std::make_shared<CommunicatorCore>(world.shared_from_this(), group_of(world, spec.members),
-                                         CommunicatorCore::no_block, shm::slot_count, spec.context);
+  auto core = make_in_this_process<CommunicatorCore>(
+      world.shared_from_this(), group_of(world, spec.members), CommunicatorCore::no_block,
+      shm::slot_count, spec.context);
   core->span_nodes(std::move(node_scatter), std::move(node_gather));
   return core;
 }

@@ -1,5 +1,7 @@
 #include "core/world_lock.hpp"
 
+#include <stdexcept>
+
 #include "core/pause_cpu.hpp"
 
 namespace rondo::transport {
@@ -30,6 +32,12 @@ void WorldLock::lock_shared_world() noexcept {
   }
   holder_.store(self, std::memory_order_relaxed);
   depth_ = 1;
+}
+
+void WorldLock::refuse_copy() {
+  throw std::logic_error(
+      "rondo::transport: this World belongs to the parent of this process, which was forked off "
+      "after the World had been made; a child must make a World of its own, or use none");
 }
 
 void WorldLock::next_turn() noexcept {

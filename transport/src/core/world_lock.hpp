@@ -2,7 +2,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <thread>
+
+#include "core/forks.hpp"
 
 namespace rondo::transport {
 
@@ -10,7 +13,7 @@ namespace rondo::transport {
 /// Every public call holds it; who waits lets the others in while nothing moves. Turns go in the
 /// order in which they are asked for, so that threads that look for progress all the time leave
 /// room for one that posts. The thread that holds it may take it again, because a call may be made
-/// of others. Otherwise it does nothing.
+/// of others. Otherwise it only refuses a copy: see is_copy().
 ///
 /// A lock for std::lock_guard.
 class WorldLock {
@@ -22,11 +25,21 @@ class WorldLock {
   /// May several threads use the World?
   [[nodiscard]] bool shared() const noexcept { return shared_; }
 
-  void lock() noexcept {
+  /// Was it made by a parent of this process? Then lock() throws std::logic_error: see forks.hpp.
+  [[nodiscard]] bool is_copy() const noexcept { return made_ != forks(); }
+
+  void lock() {
+    if (is_copy()) refuse_copy();
     if (shared_) lock_shared_world();
   }
   void unlock() noexcept {
     if (shared_ && --depth_ == 0) next_turn();
+  }
+
+  /// For what only reads: as lock(), but where is_copy() it takes nothing and does not throw.
+  [[nodiscard]] std::unique_lock<WorldLock> reading() noexcept {
+    if (is_copy()) return {*this, std::defer_lock};
+    return std::unique_lock(*this);
   }
 
   /// While it lives, other threads may use the World, unless the thread is within a call that must
@@ -67,8 +80,10 @@ class WorldLock {
  private:
   void lock_shared_world() noexcept;
   void next_turn() noexcept;
+  [[noreturn]] static void refuse_copy();
 
   const bool shared_;
+  const int made_ = forks();
   std::atomic<std::uint32_t> last_ticket_{0};
   std::atomic<std::uint32_t> turn_{0};  ///< the ticket whose turn it is
   std::atomic<std::thread::id> holder_{};

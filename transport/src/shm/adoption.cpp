@@ -195,7 +195,7 @@ AdoptedMemory::~AdoptedMemory() { release(); }
 void AdoptedMemory::release() noexcept {
   if (pages_.empty()) return;
   const bool made_private = make_private(pages_);
-  if (const auto world = world_.lock()) {
+  if (const auto world = world_.lock(); world && !world->lock().is_copy()) {
     const std::lock_guard entry(world->lock());
     world->arena_core().forget(pages_, made_private);
   }

@@ -166,12 +166,12 @@ SharedArena::SharedArena(std::unique_ptr<ArenaCore> core) noexcept : core_(std::
 SharedArena::~SharedArena() = default;
 
 bool SharedArena::contains(const void* data, std::size_t bytes) const noexcept {
-  const std::lock_guard entry(core_->lock());
+  const auto entry = core_->lock().reading();
   return core_->contains(data, bytes);
 }
 
 std::size_t SharedArena::used_bytes() const noexcept {
-  const std::lock_guard entry(core_->lock());
+  const auto entry = core_->lock().reading();
   return core_->used_bytes();
 }
 
@@ -181,6 +181,7 @@ void* SharedArena::do_allocate(std::size_t bytes, std::size_t alignment) {
 }
 
 void SharedArena::do_deallocate(void* data, std::size_t /*bytes*/, std::size_t /*alignment*/) {
+  if (core_->lock().is_copy()) return;
   const std::lock_guard entry(core_->lock());
   core_->deallocate(data);
 }

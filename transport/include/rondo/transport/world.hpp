@@ -213,6 +213,12 @@ struct RankInfo {
 ///   message to or from them fails, and else at the deadline; but after a loss, nobody waits for
 ///   them for more than 2 s in which nothing arrives.
 /// - **Again.** A process may attach() again after its World has ended; all ranks of the job do so.
+/// - **fork().** A World belongs to the process that made it. A forked child, such as a worker of a
+///   DataLoader, may end its copies of a World and of what belongs to it, and may read what lies in
+///   the arena; neither disturbs the parent. All else that it does with them throws
+///   std::logic_error, and abort() ends the parent's job. It may make Worlds of its own. As long as
+///   it lives, it keeps the parent's connections open: that the parent has died is noticed by ranks
+///   of other nodes when such children have ended, too, or at the deadline.
 /// - **Trust.** Ranks of one node are processes of one user: each asks the kernel. Ranks that meet
 ///   at a store prove that they know the job's secret (HMAC-SHA256), or, without one, that they
 ///   are of the same user on the same host. What they tell the store after that goes over the
@@ -248,6 +254,9 @@ class RONDO_TRANSPORT_API World {
   World& operator=(const World&) = delete;
   ~World();
 
+  /// Was it made by a parent of this process? Any thread may ask.
+  [[nodiscard]] bool is_forked_copy() const noexcept;
+
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
 
@@ -263,8 +272,8 @@ class RONDO_TRANSPORT_API World {
   ///
   /// Whole pages are replaced, so what lies beside the buffer on its first and last page is
   /// adopted, too: no other thread may write to any of it meanwhile, and of two buffers that share
-  /// a page only one can be adopted. The memory must be released before it is freed. After a fork()
-  /// the child shares it with the parent.
+  /// a page only one can be adopted. The memory must be released before it is freed. A forked child
+  /// shares it with the parent until it releases its copy.
   ///
   /// Throws std::invalid_argument for memory that is not private, readable and writable (such as
   /// memory of files or of other processes), lies on a stack, or is adopted already, and
