@@ -29,6 +29,7 @@ namespace fs = std::filesystem;
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 
@@ -240,6 +241,25 @@ TEST_F(InterruptedRunsTest, Sigusr1BeforeARankHasJoinedEndsNothing) {
   const Ended ended = waiting.wait();
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_TRUE(has_checkpoint(run));
+}
+
+// Without a checkpoint "auto" begins a run: the same one, and in the place of no other.
+TEST_F(InterruptedRunsTest, WithoutACheckpointOnlyTheSameTrainingBeginsAnew) {
+  const fs::path run = folder("run");
+  ASSERT_EQ(Program(command(run, "synchronous")).wait().status, 0);
+  fs::remove_all(run / "checkpoints");
+  fs::create_directories(run / "checkpoints" / "step-2.unfinished");
+  const auto size = fs::file_size(run / "metrics.jsonl");
+
+  for (const char* choice : {"grid.plan=given", "grid.plan=auto"}) {
+    const Ended other =
+        Program(command(run, "synchronous", {"--set", "train.seed=7", "--set", choice})).wait();
+    EXPECT_EQ(other.status, 2);
+    EXPECT_THAT(other.err, AllOf(HasSubstr("holds a run of another config.toml"),
+                                 HasSubstr("train.seed: it is 7")));
+    EXPECT_EQ(fs::file_size(run / "metrics.jsonl"), size);
+  }
+  EXPECT_EQ(Program(command(run, "synchronous", {"--set", "checkpoint.keep=3"})).wait().status, 0);
 }
 
 TEST_F(InterruptedRunsTest, ResumingNeedsAFolder) {

@@ -45,13 +45,14 @@ Manifest example(std::int64_t step = 12) {
                     .replicas = 2,
                     .accuracy = 91.25,
                     .metrics_bytes = 1234};
-  for (const char* name : {"parameters-0.bin", "statistics-0.bin", "scheme-0.bin", "progress-0.bin",
-                           "statistics-1.bin", "scheme-1.bin", "progress-1.bin"}) {
+  for (const char* name :
+       {"parameters-0.bin", "statistics-0.bin", "scheme-0.bin", "progress-0.bin",
+        "statistics-1.bin", "scheme-1.bin", "progress-1.bin", "evaluated-0.bin"}) {
     const std::string text = std::string("contents of ") + name;
     manifest.files.push_back(
         {.name = name, .bytes = text.size(), .checksum = checksum_of(bytes_of(text))});
   }
-  manifest.parts = {{0, 1, 2, 3}, {0, 4, 5, 6}};
+  manifest.parts = {{0, 1, 2, 3, 7}, {0, 4, 5, 6, 7}};
   return manifest;
 }
 
@@ -212,25 +213,30 @@ TEST(CheckpointFilesTest, KeepsTheNewestAndTheBest) {
     write_example(run.path(), manifest);
   }
 
-  prune_checkpoints(run.path(), 200, 3, true);
+  prune_checkpoints(run.path(), 3, true);
   EXPECT_THAT(list_checkpoints(run.path()),
               ElementsAre(checkpoint_folder(run.path(), 200), checkpoint_folder(run.path(), 100),
                           checkpoint_folder(run.path(), 20)));
-  prune_checkpoints(run.path(), 200, 1, true);
+  prune_checkpoints(run.path(), 1, true);
   EXPECT_THAT(list_checkpoints(run.path()),
               ElementsAre(checkpoint_folder(run.path(), 200), checkpoint_folder(run.path(), 100)));
-  prune_checkpoints(run.path(), 200, 1, false);
+  prune_checkpoints(run.path(), 1, false);
   EXPECT_THAT(list_checkpoints(run.path()), ElementsAre(checkpoint_folder(run.path(), 200)));
 }
 
-// A run that was resumed from an older checkpoint, because this one was damaged, gets there again.
-TEST(CheckpointFilesTest, KeepsNoneOfLaterSteps) {
+// Until the run that goes on from an older one has another.
+TEST(CheckpointFilesTest, SetsAsideThoseOfLaterSteps) {
   const ScratchFolder run;
   for (const int step : {4, 8, 12}) write_example(run.path(), example(step));
 
-  prune_checkpoints(run.path(), 8, 1, false);
+  set_aside_later(run.path(), 8);
+  EXPECT_THAT(list_checkpoints(run.path()),
+              ElementsAre(checkpoint_folder(run.path(), 8), checkpoint_folder(run.path(), 4)));
+  EXPECT_TRUE(fs::exists(checkpoint_folder(run.path(), 12).concat(".left")));
 
+  prune_checkpoints(run.path(), 1, false);
   EXPECT_THAT(list_checkpoints(run.path()), ElementsAre(checkpoint_folder(run.path(), 8)));
+  EXPECT_FALSE(fs::exists(checkpoint_folder(run.path(), 12).concat(".left")));
 }
 
 }  // namespace

@@ -177,6 +177,123 @@ TEST(ResumeChoiceTest, ACheckpointOfAnotherRunLeavesAFolderWithARunAlone) {
                    .last.parameter_hash.empty());
 }
 
+// A run that was resumed at an older checkpoint and killed leaves newer ones, which are not its
+// own.
+TEST(ResumeChoiceTest, ACheckpointOfAPastThatWasLeftIsNotTaken) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_steps = 4;
+  const ScratchFolder whole;
+  const RunEnd expected = run_in(whole.path(), 1, experiment);
+  const ScratchFolder folder;
+  run_in(folder.path(), 1, experiment);
+  test::run_until_killed(folder.path(), 1, experiment, checkpoint_folder(folder.path(), 4), 2);
+  EXPECT_EQ(list_checkpoints(folder.path()).front(), checkpoint_folder(folder.path(), 4));
+
+  const RunEnd resumed = run_in(folder.path(), 1, experiment, "auto");
+
+  EXPECT_THAT(resumed.notes, Contains(HasSubstr("step 4, epoch 1")));
+  EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash);
+  EXPECT_EQ(steady_lines(folder.path()).size(), steady_lines(whole.path()).size());
+  EXPECT_THAT(list_checkpoints(folder.path()), testing::SizeIs(3));
+}
+
+TEST(ResumeChoiceTest, ARunFromAnotherFoldersCheckpointHasOneOfItsOwnAtOnce) {
+  const Experiment experiment = experiment_of("synchronous");
+  const RunEnd whole = run_in(ScratchFolder().path(), 1, experiment);
+  const ScratchFolder source;
+  const ScratchFolder target;
+  ASSERT_TRUE(run_in(source.path(), 1, experiment, {}, 3).stopped);
+  test::run_until_killed(target.path(), 1, experiment, checkpoint_folder(source.path(), 3), 1);
+
+  const RunEnd resumed = run_in(target.path(), 1, experiment, "auto");
+
+  EXPECT_THAT(resumed.notes, Contains(HasSubstr("step 3, epoch 1")));
+  EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
+}
+
+TEST(ResumeChoiceTest, ARunThatGoesOnLeavesItsOldModelBehind) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_epochs = 1;
+  experiment.train.max_steps = 5;
+  const ScratchFolder folder;
+  run_in(folder.path(), 1, experiment);
+  ASSERT_TRUE(fs::exists(folder.path() / "model.safetensors"));
+  experiment.train.max_steps = 12;
+
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, "auto", 2).stopped);
+
+  EXPECT_FALSE(fs::exists(folder.path() / "model.safetensors"));
+}
+
+TEST(ResumeChoiceTest, TheBestOneMayBeWhereTheRunEndsWithinAnEpoch) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.train.max_steps = 3;
+  experiment.checkpoint.best = true;
+  const ScratchFolder folder;
+  const RunEnd end = run_in(folder.path(), 1, experiment);
+
+  const fs::path best = find_checkpoint(folder.path(), "best");
+
+  EXPECT_EQ(best, checkpoint_folder(folder.path(), 3));
+  EXPECT_EQ(read_manifest(best).accuracy, end.last.accuracy);
+}
+
+TEST(ResumeChoiceTest, AnotherPluginIsRefusedAndAnotherPlaceIsNot) {
+  Experiment then = experiment_of("synchronous");
+  Experiment now = then;
+  then.update.plugin = "build/libmine.so";
+  now.update.plugin = "/opt/libmine.so";
+  EXPECT_NO_THROW(expect_same_training(then, now));
+  for (const char* other : {"", "build/libother.so"}) {
+    now.update.plugin = other;
+    EXPECT_THAT([&] { expect_same_training(then, now); },
+                ThrowsMessage<ConfigError>(HasSubstr("update.plugin")));
+  }
+}
+
+TEST(ResumeChoiceTest, TheSameGridInOtherWordsIsTheSame) {
+  Experiment experiment = experiment_of("k_step");
+  const RunEnd whole = run_in(ScratchFolder().path(), 2, experiment);
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
+  experiment.grid.sample = 2;
+
+  const RunEnd resumed = run_in(folder.path(), 2, experiment, "auto");
+
+  EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
+}
+
+TEST(ResumeChoiceTest, AResumedRunNeedsNoFileOfWeights) {
+  const ScratchFolder first;
+  run_in(first.path(), 1, experiment_of("synchronous"));
+  Experiment experiment = experiment_of("synchronous");
+  experiment.model.weights = first.path() / "model.safetensors";
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+  fs::remove(experiment.model.weights);
+
+  EXPECT_NO_THROW(run_in(folder.path(), 1, experiment, "auto"));
+}
+
+// And not a key of the grid that the planner had chosen for it.
+TEST(ResumeChoiceTest, AnotherModelIsNamedAlsoWhereThePlannerHadChosenAGrid) {
+  Experiment experiment = experiment_of("synchronous", "resnet8");
+  const ScratchFolder folder;
+  experiment.grid.height = 2;
+  experiment.grid.layers = {{"layer1.*", "height=2"}};
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
+  Experiment other = experiment_of("synchronous");
+  other.grid.plan = "auto";
+
+  World{2}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
+    options.resume = "auto";
+    EXPECT_THAT([&] { train(world, other, options); },
+                ThrowsMessage<ConfigError>(HasSubstr("model.name")));
+  });
+}
+
 TEST(ResumeChoiceTest, AnotherConfigurationIsRefused) {
   Experiment experiment = experiment_of("synchronous");
   const ScratchFolder folder;

@@ -18,6 +18,7 @@
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/resumed_runs.hpp"
+#include "trainer/agreement.hpp"
 
 namespace rondo::train::resume_test {
 namespace {
@@ -28,6 +29,7 @@ using nlohmann::json;
 using rondo::test::ScratchFolder;
 using rondo::test::World;
 using test::contents;
+using test::events;
 using test::experiment_of;
 using test::run_in;
 using test::RunEnd;
@@ -279,7 +281,7 @@ TEST(ResumeTest, WhatRanksHoldAlikeIsStoredOnce) {
 
   EXPECT_THAT(names, ElementsAre("parameters-0.bin", "statistics-0.bin", "statistics-1.bin",
                                  "statistics-2.bin", "scheme-0.bin", "progress-0.bin",
-                                 "progress-1.bin", "progress-2.bin"));
+                                 "progress-1.bin", "progress-2.bin", "evaluated-0.bin"));
 }
 
 // The second step's loss is not finite. It is noticed before the update, or where replicas do not
@@ -341,6 +343,87 @@ TEST(ResumeTest, OtherRanksGoOnFromTheAverage) {
                                             HasSubstr("momenta are kept"))));
   EXPECT_NEAR(resumed.last.test_loss, expected.last.test_loss, 1e-3);
   EXPECT_EQ(resumed.last.epoch, expected.last.epoch);
+  // The epoch in which the run was stopped is whole.
+  const std::vector<json> epochs = events(folder.path(), "epoch");
+  const std::vector<json> whole_epochs = events(whole.path(), "epoch");
+  ASSERT_EQ(epochs.size(), whole_epochs.size());
+  EXPECT_NEAR(epochs[1]["loss"].get<double>(), whole_epochs[1]["loss"].get<double>(), 1e-3);
+  EXPECT_EQ(epochs[1]["global_reductions"], whole_epochs[1]["global_reductions"]);
+  const json end = events(folder.path(), "end").back();
+  EXPECT_EQ(end["samples"], 96);
+  EXPECT_EQ(end["global_reductions"], end["synchronous_reductions"]);
+}
+
+// So is what a run has done that was asked to stop.
+TEST(ResumeTest, AStoppedRunTellsWhatItHasDone) {
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment_of("synchronous"), {}, 3).stopped);
+
+  const json end = events(folder.path(), "end").back();
+  EXPECT_EQ(end["samples"], 24);
+  EXPECT_EQ(end["global_reductions"], 3);
+  EXPECT_GT(end["training_seconds"], 0.0);
+}
+
+// The model of a checkpoint is the one whose accuracy it tells, also where replicas hold others.
+TEST(ResumeTest, ACheckpointHasTheModelThatWasEvaluated) {
+  for (const char* scheme : {"synchronous", "lazy", "k_step", "hierarchical", "cyclic"}) {
+    Experiment experiment = experiment_of(scheme, "resnet8");
+    experiment.train.max_steps = 0;
+    experiment.train.epochs = 2;
+    experiment.checkpoint.every_epochs = 1;
+    experiment.update.lazy_layers = "3";
+    experiment.update.max_interval = 4;
+    experiment.update.period = 3;
+    experiment.update.local_period = 3;
+    if (scheme != std::string("cyclic")) experiment.update.overlap_steps = 0;
+    if (scheme == std::string("k_step")) {
+      experiment.update.overlap_steps = 2;
+      experiment.update.reduction_momentum = 0.5;
+    }
+    const ScratchFolder folder;
+    const RunEnd end = run_in(folder.path(), 2, experiment);
+    const fs::path newest = list_checkpoints(folder.path()).front();
+
+    const ModelWeights weights =
+        weights_of_checkpoint(newest, read_manifest(newest), model_of(experiment));
+
+    EXPECT_EQ(to_text(hash_of({weights.parameters})), end.last.parameter_hash) << scheme;
+  }
+}
+
+TEST(ResumeTest, ACompleteRunKeepsItsModelOnOtherRanks) {
+  for (const char* scheme : {"synchronous", "lazy", "k_step"}) {
+    Experiment experiment = experiment_of(scheme, "resnet8");
+    experiment.checkpoint.every_epochs = 1;
+    experiment.update.lazy_layers = "3";
+    experiment.update.max_interval = 4;
+    const ScratchFolder folder;
+    run_in(folder.path(), 2, experiment);
+    const std::string model = contents(folder.path() / "model.safetensors");
+
+    run_in(folder.path(), 4, experiment, "auto");
+
+    EXPECT_EQ(contents(folder.path() / "model.safetensors"), model) << scheme;
+  }
+}
+
+// Which ends within its second epoch, where all ranks are parked.
+TEST(ResumeTest, ALongerCyclicRunGoesOnWithItsEpoch) {
+  for (const double warm_up : {0.0, 1.0}) {
+    Experiment experiment = experiment_of("cyclic");
+    experiment.update.warmup_epochs = warm_up;
+    experiment.checkpoint.every_epochs = 1;
+    const ScratchFolder folder;
+    for (const std::int64_t steps : {3, 7, 0}) {
+      experiment.train.max_steps = steps;
+      run_in(folder.path(), 2, experiment, "auto");
+    }
+
+    std::vector<std::int64_t> epochs;
+    for (const json& event : events(folder.path(), "epoch")) epochs.push_back(event["epoch"]);
+    EXPECT_THAT(epochs, ElementsAre(1, 2, 3)) << warm_up;
+  }
 }
 
 // Stops a run of two ranks, goes on with `other` on four, and stops once more at the nth look: the
@@ -364,6 +447,7 @@ TEST(ResumeTest, ARunThatWentOnOnOtherRanksCanBeStoppedAgain) {
     Experiment experiment = experiment_of(scheme, "resnet8");
     if (scheme != std::string("synchronous")) experiment.update.warmup_epochs = 1.0;  // of 5 steps
     if (scheme != std::string("lazy")) experiment.optimizer.name = "adam";
+    experiment.update.lazy_layers = "3";  // and not as many as a measurement says
     expect_same_end_after_a_change(experiment, experiment, 2);
   }
 }

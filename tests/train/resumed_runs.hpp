@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <rondo/train/trainer.hpp>
@@ -70,6 +71,36 @@ inline RunEnd run_in(const std::filesystem::path& folder, int ranks, const Exper
     }
   });
   return result;
+}
+
+struct Killed {};
+
+/// The run ends without a word after `steps` steps, as if its ranks had been killed.
+inline void run_until_killed(const std::filesystem::path& folder, int ranks,
+                             const Experiment& experiment, const std::filesystem::path& resume,
+                             int steps) {
+  rondo::test::World{ranks}.run([&](transport::World& world) {
+    int left = steps;
+    TrainerOptions options;
+    options.run_folder = world.rank() == 0 ? folder : std::filesystem::path();
+    options.resume = resume;
+    options.on_step = [&left] {
+      if (--left == 0) throw Killed();
+    };
+    EXPECT_THROW(train(world, experiment, options), Killed);
+  });
+}
+
+/// The events of one kind, in order.
+[[nodiscard]] inline std::vector<nlohmann::json> events(const std::filesystem::path& folder,
+                                                        const std::string& kind) {
+  std::vector<nlohmann::json> found;
+  std::ifstream stream(folder / "metrics.jsonl");
+  for (std::string line; std::getline(stream, line);) {
+    nlohmann::json event = nlohmann::json::parse(line);
+    if (event["event"] == kind) found.push_back(std::move(event));
+  }
+  return found;
 }
 
 /// Without what takes another time in every run.

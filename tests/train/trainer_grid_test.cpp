@@ -482,6 +482,14 @@ TEST(TrainerGridTest, SendsWhatTheReportSays) {
   }
 }
 
+// Where each parameter is on one rank there is nothing to reduce, and nothing to save.
+TEST(TrainerGridTest, OneReplicaWithoutCopiesHasNoReductions) {
+  const Experiment experiment = on_grid(experiment_of("synchronous"), {.filter = 2});
+  const RunSummary summary = train_on(2, experiment).summaries.at(0);
+  EXPECT_EQ(summary.global_reductions, summary.synchronous_reductions);
+  EXPECT_EQ(summary.global_bytes, summary.synchronous_bytes);
+}
+
 TEST(TrainerGridTest, AModelTooLargeForOneRankTrainsOnFour) {
   Experiment experiment = test::small_experiment("resnet8");
   experiment.train.max_steps = 2;

@@ -216,6 +216,14 @@ TEST(TrainerSchemesTest, BytesInMessagesAreCounted) {
   EXPECT_GE(outcome.summaries.at(0).bytes_sent, outcome.summaries.at(0).synchronous_bytes_sent);
 }
 
+// Parameters that are still on their way at a log point count, too.
+TEST(TrainerSchemesTest, ShardedUpdatesSendAsMuchAsSynchronousOnes) {
+  Experiment experiment = experiment_of("sharded");
+  experiment.train.log_every = 1;
+  const RunSummary summary = train_on(2, experiment).summaries.at(0);
+  EXPECT_EQ(summary.bytes_sent, summary.synchronous_bytes_sent);
+}
+
 // Gradients that are sent as bf16.
 
 Experiment reducing_in_bf16(Experiment experiment) {

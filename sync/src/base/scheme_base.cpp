@@ -94,6 +94,12 @@ SchemeCounters operator+(const SchemeCounters& a, const SchemeCounters& b) noexc
   return both;
 }
 
+SchemeCounters operator-(const SchemeCounters& later, const SchemeCounters& earlier) noexcept {
+  SchemeCounters gained;
+  for (const auto counter : all_counters) gained.*counter = later.*counter - earlier.*counter;
+  return gained;
+}
+
 UpdateScheme::~UpdateScheme() = default;
 
 SchemeBase::SchemeBase(const SchemeDescription& description, Replica replica,

@@ -181,16 +181,30 @@ fs::path run_folder_for(const fs::path& folder, const train::Experiment& experim
 
 namespace {
 
-// Such a run begins again, and what is there is overwritten. What the planner chooses is not known
-// here.
+bool has_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step-") && !entry.path().has_extension()) return true;
+  }
+  return false;
+}
+
+// Such a run begins again, and what is there is overwritten.
 void refuse_other_run_without_checkpoints(const fs::path& folder,
                                           const train::Experiment& experiment) {
-  if (is_there(folder / "checkpoints") || experiment.grid.plan == "auto") return;
-  if (read_file(folder / "config.toml") == to_toml(experiment)) return;
+  if (has_checkpoint(folder)) return;
+  std::string difference;
+  try {
+    expect_same_training(train::read_experiment(folder / "config.toml"), experiment);
+    return;
+  } catch (const train::ConfigError& error) {
+    difference = error.what();
+  }
   throw UsageError(
       fmt::format("{} holds a run of another config.toml, and no checkpoint to go on from; choose "
-                  "another folder, or remove it",
-                  folder.string()));
+                  "another folder, or remove it: {}",
+                  folder.string(), difference));
 }
 
 }  // namespace

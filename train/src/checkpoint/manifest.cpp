@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 1;
+constexpr int format_version = 2;
 constexpr const char* checksum_key = "xxh3";
 constexpr std::size_t largest_text = std::size_t{256} << 20U;
 
@@ -52,6 +52,7 @@ Json body_of(const Manifest& manifest) {
                {"ranks", manifest.ranks},
                {"threads", manifest.threads},
                {"replicas", manifest.replicas},
+               {"nodes", manifest.nodes},
                {"lazy_convolutions", manifest.lazy_convolutions},
                {"accuracy", nullptr},
                {"metrics_bytes", manifest.metrics_bytes},
@@ -130,6 +131,7 @@ Manifest manifest_of(const Json& body) {
                     .ranks = integer_of<int>(body, "ranks"),
                     .threads = integer_of<int>(body, "threads"),
                     .replicas = integer_of<int>(body, "replicas"),
+                    .nodes = integer_of<int>(body, "nodes"),
                     .lazy_convolutions = integer_of<std::size_t>(body, "lazy_convolutions"),
                     .metrics_bytes = integer_of<std::uint64_t>(body, "metrics_bytes"),
                     .token_trace_bytes = integer_of<std::uint64_t>(body, "token_trace_bytes"),

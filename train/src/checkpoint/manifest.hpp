@@ -12,10 +12,11 @@
 namespace rondo::train {
 
 // What a rank's state consists of. Each part is a file; ranks with equal parts share one.
-enum class Part : std::uint8_t { parameters, statistics, scheme, progress };
-inline constexpr std::size_t part_count = 4;
-inline constexpr std::array<std::string_view, part_count> part_names = {"parameters", "statistics",
-                                                                        "scheme", "progress"};
+// `evaluated` is an EvaluatedPart, see resume.hpp.
+enum class Part : std::uint8_t { parameters, statistics, scheme, progress, evaluated };
+inline constexpr std::size_t part_count = 5;
+inline constexpr std::array<std::string_view, part_count> part_names = {
+    "parameters", "statistics", "scheme", "progress", "evaluated"};
 
 // XXH3-128 of a file's bytes, as 32 hexadecimal digits.
 [[nodiscard]] std::string checksum_of(std::span<const std::byte> bytes);
@@ -38,6 +39,7 @@ struct Manifest {
   int ranks = 1;
   int threads = 1;                      // of rank 0
   int replicas = 1;                     // of the grid; each has ranks / replicas ranks
+  int nodes = 1;                        // which averaging groups follow by default
   std::size_t lazy_convolutions = 0;    // of lazy updates
   std::optional<double> accuracy = {};  // percent, on the test set; at the end of an epoch
   std::uint64_t metrics_bytes = 0;      // of metrics.jsonl by then

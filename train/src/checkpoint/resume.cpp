@@ -7,7 +7,6 @@
 #include "checkpoint/resume.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <functional>
 #include <ranges>
@@ -19,6 +18,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <rondo/sync/scheme_base.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/grid.hpp>
 #include <rondo/train/parameters.hpp>
@@ -27,7 +27,6 @@
 #include "checkpoint/storage.hpp"
 #include "config/combinations.hpp"
 #include "config/grid_choice.hpp"
-#include "config/key.hpp"
 #include "data/dataset_type.hpp"
 #include "executor/shared_statistics.hpp"
 
@@ -35,21 +34,6 @@ namespace rondo::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What may differ between a run and the one that it goes on from. A `.` at the end: all of a
-// section.
-constexpr auto free_keys = std::to_array<std::string_view>(
-    {"checkpoint.", "grid.", "inject.", "transport.", "data.broken", "data.decoder_cpus",
-     "data.decoders", "data.path", "model.weights", "train.epochs", "train.log_every",
-     "train.max_steps", "train.memory_limit", "train.threads", "update.plugin", "update.replay"});
-
-// Everything else that the configuration says would make another training of it: it must be as it
-// was.
-bool is_free(const std::string& key) {
-  return std::ranges::any_of(free_keys, [&](std::string_view free) {
-    return free.ends_with('.') ? key.starts_with(free) : key == free;
-  });
-}
 
 // The floats of a part that fits its checksum.
 std::vector<float> floats_of(const fs::path& checkpoint, const CheckpointFile& file,
@@ -148,29 +132,19 @@ Manifest read_manifest(const fs::path& checkpoint) {
   }
 }
 
-void expect_same_training(const Manifest& manifest, const Experiment& now) {
-  // Both sides are whole configurations, with all defaults, so that a default that has changed
-  // between two versions of the program is noticed, too.
-  const Experiment then = parse_recorded(manifest.config, "the checkpoint's configuration");
-  for (const Key& key : all_keys()) {
-    const Value before = key.get(then);
-    const Value after = key.get(now);
-    if (before == after || is_free(key.full_name())) continue;
-    refuse_key(
-        key.full_name(),
-        "it is {}, and was {} when the checkpoint was written; use the configuration of that "
-        "run, or begin a new run in another folder",
-        to_toml_value(after), to_toml_value(before));
-  }
+Experiment experiment_of(const Manifest& manifest) {
+  return parse_recorded(manifest.config, "the checkpoint's configuration");
 }
 
 std::optional<Experiment::Grid> grid_of_earlier_run(const fs::path& run_folder,
-                                                    const fs::path& resume, int ranks) {
+                                                    const fs::path& resume, int ranks,
+                                                    const Experiment& now) {
   for (const fs::path& checkpoint : resume_candidates(run_folder, resume)) {
     try {
       const Manifest manifest = read_manifest(checkpoint);
-      if (manifest.ranks != ranks) continue;
-      return parse_recorded(manifest.config, checkpoint.string()).grid;
+      const Experiment then = experiment_of(manifest);
+      expect_same_training(then, now);
+      if (manifest.ranks == ranks) return then.grid;
     } catch (const std::runtime_error&) {
       continue;  // find_checkpoint() says what is wrong with it
     }
@@ -178,25 +152,71 @@ std::optional<Experiment::Grid> grid_of_earlier_run(const fs::path& run_folder,
   return std::nullopt;
 }
 
-bool has_same_grid(const Manifest& manifest, const Experiment& now, int ranks) {
-  Experiment::Grid then = parse_recorded(manifest.config, "the checkpoint's configuration").grid;
-  then.plan = now.grid.plan;  // who has chosen does not matter
-  return manifest.ranks == ranks && then == now.grid;
+GridChoice grid_of(const Manifest& manifest, const Model& model) {
+  const Experiment then = experiment_of(manifest);
+  return choose_grid(model, then.grid, manifest.ranks, then.train.global_batch, precision_of(then));
 }
 
-// The order is that of an evaluation: means over the replicas, then of what the ranks of one have
-// measured each by itself.
+namespace {
+
+constexpr std::string_view evaluated_name = "evaluated";
+constexpr std::uint32_t evaluated_version = 1;
+
+std::vector<float> floats_in(sync::ByteReader& reader) {
+  const std::span<const std::byte> bytes = reader.get_bytes();
+  std::vector<float> values(bytes.size() / sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+}  // namespace
+
+std::vector<std::byte> to_bytes(const EvaluatedPart& part) {
+  sync::ByteWriter writer(evaluated_name, evaluated_version);
+  writer.put_array(std::as_bytes(part.parameters));
+  writer.put_array(std::as_bytes(part.statistics));
+  return writer.take();
+}
+
+namespace {
+
+struct HeldPart {
+  std::vector<float> parameters;
+  std::vector<float> statistics;
+};
+
+// What was evaluated of the ranks at one position; empty where they hold the same, or where the
+// checkpoint is of a moment that was not evaluated.
+HeldPart evaluated_at(const fs::path& checkpoint, const Manifest& manifest, const ProcessGrid& grid,
+                      int position) {
+  HeldPart found;
+  for (int replica = 0; replica < grid.pc && found.parameters.empty(); ++replica) {
+    const CheckpointFile& file = manifest.file_of(grid.rank_at(replica, position), Part::evaluated);
+    const std::vector<std::byte> bytes = read_checked(checkpoint, file);
+    sync::ByteReader reader(bytes, evaluated_name, evaluated_version);
+    found.parameters = floats_in(reader);
+    found.statistics = floats_in(reader);
+    reader.expect_end();
+  }
+  return found;
+}
+
+}  // namespace
+
+// A checkpoint that was evaluated has that model. Of others the order is that of an evaluation:
+// means over the replicas, then of what the ranks of one have measured each by itself.
 ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& manifest,
                                    const Model& model) {
-  const Experiment then = parse_recorded(manifest.config, "the checkpoint's configuration");
-  const GridChoice choice = choose_grid(model, then.grid, manifest.ranks, then.train.global_batch);
+  const GridChoice choice = grid_of(manifest, model);
   const ParameterLayout whole = layout_of(model);
   std::vector<ParameterLayout> parts;
   std::vector<SharedStatistics> shared;
+  std::vector<HeldPart> held;
   std::vector<std::vector<float>> statistics;
   for (int position = 0; position < choice.grid.pr; ++position) {
     parts.push_back(layout_of(model, choice.splits, choice.grid.pr, position));
     shared.emplace_back(model, choice, parts.back(), position);
+    held.push_back(evaluated_at(checkpoint, manifest, choice.grid, position));
     statistics.push_back(mean_of(checkpoint, manifest, Part::statistics, choice.grid, position,
                                  parts.back().statistic_count + shared.back().size()));
   }
@@ -204,11 +224,14 @@ ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& m
   ModelWeights weights;
   for (int position = 0; position < choice.grid.pr; ++position) {
     const auto index = static_cast<std::size_t>(position);
-    const std::vector<float> parameters =
-        mean_of(checkpoint, manifest, Part::parameters, choice.grid, position,
-                parts[index].parameter_count);
-    add_part(parts[index], parameters,
-             std::span(statistics[index]).first(parts[index].statistic_count), whole, weights);
+    HeldPart& part = held[index];
+    if (part.parameters.empty()) {
+      part.parameters = mean_of(checkpoint, manifest, Part::parameters, choice.grid, position,
+                                parts[index].parameter_count);
+    }
+    if (part.statistics.empty()) part.statistics = std::move(statistics[index]);
+    add_part(parts[index], part.parameters,
+             std::span(part.statistics).first(parts[index].statistic_count), whole, weights);
   }
   return weights;
 }

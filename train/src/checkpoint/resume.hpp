@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include <rondo/train/model.hpp>
 
 #include "checkpoint/manifest.hpp"
+#include "config/grid_choice.hpp"
 #include "weights/model_weights.hpp"
 
 namespace rondo::train {
@@ -21,20 +24,30 @@ namespace rondo::train {
 // The manifest of a checkpoint. Throws DataError that names the file when it cannot be used.
 [[nodiscard]] Manifest read_manifest(const std::filesystem::path& checkpoint);
 
-// Throws ConfigError that names the key when `now` trains something else than the checkpoint's
-// configuration: it may run longer, on another grid or other ranks, or log and store differently.
-void expect_same_training(const Manifest& manifest, const Experiment& now);
+// The configuration of the run.
+[[nodiscard]] Experiment experiment_of(const Manifest& manifest);
 
-// The grid of the run that `resume` names, as its newest checkpoint of as many ranks has it;
-// nothing if there is none. Throws nothing for checkpoints that cannot be read: others are tried.
+// The grid of the run that `resume` names, as its newest checkpoint of as many ranks has it from
+// which `now` can go on; nothing if there is none. Throws nothing for checkpoints that cannot be
+// read: others are tried.
 [[nodiscard]] std::optional<Experiment::Grid> grid_of_earlier_run(
-    const std::filesystem::path& run_folder, const std::filesystem::path& resume, int ranks);
+    const std::filesystem::path& run_folder, const std::filesystem::path& resume, int ranks,
+    const Experiment& now);
 
-// Is what every rank holds the same as then?
-[[nodiscard]] bool has_same_grid(const Manifest& manifest, const Experiment& now, int ranks);
+// How the ranks had split `model`, which is the checkpoint's.
+[[nodiscard]] GridChoice grid_of(const Manifest& manifest, const Model& model);
 
-// The whole model of a checkpoint, averaged over its replicas: parameters, and the statistics of
-// batch norm. For the model that its configuration names. Throws DataError.
+// One rank's part of the model that was evaluated, where that is not what the rank holds: under
+// schemes that bring something pending into a copy. Empty: what it holds.
+struct EvaluatedPart {
+  std::span<const float> parameters = {};
+  std::span<const float> statistics = {};
+};
+[[nodiscard]] std::vector<std::byte> to_bytes(const EvaluatedPart& part);
+
+// The whole model of a checkpoint, parameters and the statistics of batch norm: what was evaluated,
+// or, where nothing was, the average over its replicas. For the model that its configuration names.
+// Throws DataError.
 [[nodiscard]] ModelWeights weights_of_checkpoint(const std::filesystem::path& checkpoint,
                                                  const Manifest& manifest, const Model& model);
 

@@ -35,6 +35,7 @@ namespace fs = std::filesystem;
 constexpr const char* manifest_name = "manifest.json";
 constexpr std::string_view prefix = "step-";
 constexpr const char* suffix = ".unfinished";
+constexpr const char* aside_suffix = ".left";
 constexpr const char* write_remedy =
     "give the run a folder that all ranks can write to, with enough space";
 constexpr const char* read_remedy = "use another checkpoint, or begin anew";
@@ -122,25 +123,40 @@ std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {
   return folders;
 }
 
-void remove_unfinished(const fs::path& run_folder) {
-  std::vector<fs::path> unfinished;
+namespace {
+
+// Those whose name ends so.
+void remove_with_suffix(const fs::path& run_folder, const char* ending) {
+  std::vector<fs::path> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(checkpoints_in(run_folder), error)) {
     const fs::path& path = entry.path();
-    if (path.extension() == suffix && step_of(path.stem())) unfinished.push_back(path);
+    if (path.extension() == ending && step_of(path.stem())) found.push_back(path);
   }
-  for (const fs::path& path : unfinished) remove_checkpoint(path);
+  for (const fs::path& path : found) remove_checkpoint(path);
 }
 
-void prune_checkpoints(const fs::path& run_folder, std::int64_t last, std::int64_t keep,
-                       bool best) {
-  std::vector<fs::path> folders = list_checkpoints(run_folder);
-  // Checkpoints of later steps are of a run that was resumed at an earlier one: they belong to a
-  // past that this run has left.
-  while (!folders.empty() && *step_of(folders.front()) > last) {
-    remove_checkpoint(folders.front());
-    folders.erase(folders.begin());
+}  // namespace
+
+void remove_unfinished(const fs::path& run_folder) { remove_with_suffix(run_folder, suffix); }
+
+void set_aside_later(const fs::path& run_folder, std::int64_t last) {
+  for (const fs::path& folder : list_checkpoints(run_folder)) {
+    if (*step_of(folder) <= last) continue;
+    const fs::path aside = fs::path(folder).concat(aside_suffix);
+    remove_checkpoint(aside);  // of an earlier time
+    std::error_code error;
+    fs::rename(folder, aside, error);
+    if (error) {
+      fail_on_file(folder, fmt::format("cannot be renamed ({})", error.message()), write_remedy);
+    }
   }
+}
+
+void prune_checkpoints(const fs::path& run_folder, std::int64_t keep, bool best) {
+  // They were left when the run was resumed at an earlier step. Now there is a newer one.
+  remove_with_suffix(run_folder, aside_suffix);
+  const std::vector<fs::path> folders = list_checkpoints(run_folder);
   // Of equally good ones the newest is kept: the list begins with it.
   fs::path best_one;
   std::optional<double> highest;

@@ -39,10 +39,13 @@ void complete_checkpoint(const std::filesystem::path& run_folder, const Manifest
 // Removes what a killed run has left unfinished.
 void remove_unfinished(const std::filesystem::path& run_folder);
 
-// Keeps the `keep` newest checkpoints up to step `last` and, if `best` says so, the one of them
-// with the highest accuracy. Those of later steps are of a run that was given up, or damaged.
-void prune_checkpoints(const std::filesystem::path& run_folder, std::int64_t last,
-                       std::int64_t keep, bool best);
+// Renames checkpoints of steps after `last`: the run goes on from there, and what they say will not
+// hold. They stay until it has another checkpoint.
+void set_aside_later(const std::filesystem::path& run_folder, std::int64_t last);
+
+// Keeps the `keep` newest checkpoints and, if `best` says so, the one with the highest accuracy.
+// Removes what set_aside_later() has renamed.
+void prune_checkpoints(const std::filesystem::path& run_folder, std::int64_t keep, bool best);
 
 // The manifest of a checkpoint as text. Throws DataError when it cannot be read.
 [[nodiscard]] std::string read_manifest_text(const std::filesystem::path& checkpoint);

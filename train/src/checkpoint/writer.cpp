@@ -159,7 +159,7 @@ void CheckpointWriter::complete() {
   run([this] {
     sync_logs(options_.logs);
     complete_checkpoint(options_.run_folder, manifest_);
-    prune_checkpoints(options_.run_folder, manifest_.step, options_.keep, options_.best);
+    prune_checkpoints(options_.run_folder, options_.keep, options_.best);
   });
 }
 

@@ -63,7 +63,7 @@ Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, T
 // A checkpoint is of one configuration: with another one its numbers would mean something else.
 LoadedModel load_checkpoint(const Experiment& experiment, const std::filesystem::path& folder) {
   const Manifest manifest = read_manifest(folder);
-  expect_same_training(manifest, experiment);
+  expect_same_training(experiment_of(manifest), experiment);
   PreparedRun run = load_run(experiment);
   LoadedModel trained{.model = std::move(run.model), .dataset = *run.dataset};
   trained.weights = weights_of_checkpoint(folder, manifest, trained.model);

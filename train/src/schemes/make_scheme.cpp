@@ -395,6 +395,13 @@ UpdateMemory memory_of_updates(const Experiment& experiment, const UpdateMemoryP
   return memory;
 }
 
+std::size_t checkpoint_copy(const Experiment& experiment, std::size_t parameters,
+                            std::size_t statistics) {
+  const sync::SchemeDescription& scheme = scheme_of(experiment.update);
+  const std::size_t models = scheme.steps_alone() || scheme.windows ? 2 : 1;
+  return (models * parameters + 2 * statistics) * sizeof(float);
+}
+
 UpdateBytes update_memory(const Experiment& experiment, const Model& model) {
   const bool windows = scheme_of(experiment.update).windows;
   const LazyLayers lazy = windows ? lazy_layers_of(experiment) : LazyLayers{};
@@ -406,9 +413,9 @@ UpdateBytes update_memory(const Experiment& experiment, const Model& model) {
     if (windows) parts.lazy = plan_lazy_layers(model, layout, lazy, layout.blocks.size());
     const UpdateMemory memory = memory_of_updates(experiment, parts);
     std::size_t bytes = memory.optimizer + memory.scheme;
-    // A checkpoint is written from a copy.
     if (experiment.checkpoint.wanted()) {
-      bytes += (layout.parameter_count + layout.statistic_count) * sizeof(float) + memory.optimizer;
+      bytes += checkpoint_copy(experiment, layout.parameter_count, layout.statistic_count) +
+               memory.optimizer;
     }
     return static_cast<std::uint64_t>(bytes);
   };

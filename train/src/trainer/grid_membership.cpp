@@ -33,7 +33,7 @@ GridMembership::GridMembership(transport::World& world, const Model& model,
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
       slices_(slices_in_replica(model, choice_.splits, choice_.grid.pr)),
       shared_statistics_(model, choice_, layout_, position()) {
-  count_held(model);
+  count_reduced(model);
   count_once(model);
 }
 
@@ -55,11 +55,15 @@ std::vector<transport::RankInfo> GridMembership::leaders() const {
   return leaders;
 }
 
-void GridMembership::count_held(const Model& model) {
+void GridMembership::count_reduced(const Model& model) {
   const ProcessGrid grid = choice_.grid;
   for (int other = 0; other < grid.pr; ++other) {
     const ParameterLayout held = layout_of(model, choice_.splits, grid.pr, other);
-    held_by_all_ += held.parameter_count * static_cast<std::uint64_t>(grid.pc);
+    for (std::size_t block = 0; block < slices_.size(); ++block) {
+      const int sharers = grid.ranks() / slices_[block];
+      if (sharers == 1) continue;
+      reduced_by_all_ += held.blocks[block].size * static_cast<std::uint64_t>(grid.pc);
+    }
   }
 }
 

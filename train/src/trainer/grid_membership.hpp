@@ -47,9 +47,10 @@ class GridMembership {
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
   /// By parameter block: those of slices_in_replica().
   [[nodiscard]] const std::vector<int>& block_slices() const noexcept { return slices_; }
-  /// Elements of parameters that all ranks hold together; bytes that they send in a synchronous
-  /// step of `images` with the experiment's precisions.
-  [[nodiscard]] std::uint64_t held_by_all() const noexcept { return held_by_all_; }
+  /// Elements of gradients that all ranks together give to the reductions of a synchronous step: 0
+  /// where no two ranks hold the same parameters. And bytes that they send in one of `images` with
+  /// the experiment's precisions.
+  [[nodiscard]] std::uint64_t reduced_by_all() const noexcept { return reduced_by_all_; }
   [[nodiscard]] std::uint64_t sent_by_all(const Model& model, std::int64_t images,
                                           const Experiment& experiment) const;
 
@@ -81,7 +82,7 @@ class GridMembership {
 
   // Of this rank, where ranks whose positions are equal modulo `slices` hold the same.
   [[nodiscard]] transport::Communicator& inner_of(int slices);
-  void count_held(const Model& model);
+  void count_reduced(const Model& model);
   void count_once(const Model& model);
 
   transport::World& world_;
@@ -90,7 +91,7 @@ class GridMembership {
   std::vector<int> slices_;
   SharedStatistics shared_statistics_;
   std::vector<sync::Slices::Part> counted_;  // parameters that no rank before this one holds
-  std::uint64_t held_by_all_ = 0;
+  std::uint64_t reduced_by_all_ = 0;
   std::map<int, Sharing> sharing_;  // by the number of slices
   std::optional<transport::Communicator> own_replica_;
   std::optional<transport::Communicator> across_;

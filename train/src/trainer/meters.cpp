@@ -17,6 +17,12 @@
 
 namespace rondo::train {
 
+void LossMeter::join() {
+  const std::uint64_t before = bytes_moved(world_);
+  static_cast<void>(reduce());
+  bytes_ = bytes_moved(world_) - before;
+}
+
 void LossMeter::start() noexcept {
   own_ = {};
   window_ = {};

@@ -56,6 +56,12 @@ class LossMeter {
  public:
   explicit LossMeter(transport::World& world) noexcept : world_(world) {}
 
+  /// Measures what a reduce() moves, while nothing else is under way. Collective; before the first
+  /// epoch.
+  void join();
+  /// That many bytes, on this rank.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
   /// A new epoch begins.
   void start() noexcept;
 
@@ -88,6 +94,7 @@ class LossMeter {
   LossSums window_;  // own, since the last reduce()
   LossSums total_;
   std::int64_t first_bad_step_ = 0;  // 0: none
+  std::uint64_t bytes_ = 0;
 };
 
 /// Where the time of one epoch's training went on this rank, and what it moved.

@@ -173,8 +173,13 @@ void MetricsFile::write(const ResumeEvent& event) {
   write_line(line_of({{"event", "resume"},
                       {"epoch", event.epoch},
                       {"total_step", event.total_step},
+                      {"total_steps", event.total_steps},
                       {"ranks", event.ranks},
                       {"threads", event.threads},
+                      {"nodes", event.nodes},
+                      {"hosts", event.hosts},
+                      {"injected", event.injected},
+                      {"config", event.config},
                       {"checkpoint", event.checkpoint}}));
 }
 

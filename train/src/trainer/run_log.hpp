@@ -60,8 +60,14 @@ struct RoundEvent {
 struct ResumeEvent {
   std::int64_t epoch = 0;
   std::int64_t total_step = 0;
+  // What may be other than in the part before, as in StartEvent.
+  std::int64_t total_steps = 0;
   int ranks = 1;
   int threads = 1;
+  int nodes = 1;
+  std::vector<std::string> hosts = {};
+  std::vector<std::string> injected = {};
+  std::string config = {};
   std::string checkpoint = {};
 };
 

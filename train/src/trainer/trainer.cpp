@@ -39,6 +39,7 @@ namespace {
 void run(Trainer& trainer) {
   trainer.join();
   trainer.announce();
+  if (trainer.trains()) trainer.remove_model();
   try {
     while (!trainer.done()) trainer.run_epoch();
   } catch (const NumericError&) {
@@ -91,7 +92,7 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
   std::optional<Experiment::Grid> earlier;
   agree_on(world, [&] {
     if (world.rank() == 0 && !options.resume.empty()) {
-      earlier = grid_of_earlier_run(options.run_folder, options.resume, world.size());
+      earlier = grid_of_earlier_run(options.run_folder, options.resume, world.size(), experiment);
     }
   });
   PreparedRun prepared = prepare_run(world, experiment, options.dataset, options.model, earlier);
@@ -133,14 +134,20 @@ const EpochMetrics& Trainer::run_epoch() {
     run_steps();
   }
   // Stopped within the epoch: the checkpoint has been taken, and nothing is evaluated.
-  if (stopped_) return last_epoch_;
+  if (stopped_) {
+    close_epoch();
+    return last_epoch_;
+  }
+  const bool ends_within = step_ >= total_steps_ && total_steps_ % batches_.steps() != 0;
+  std::optional<Moment> before;
+  if (ends_within) before = now();
   if (sweeps()) {
-    close_epoch_of_sweep();
+    close_epoch();
   } else {
     report_epoch();
   }
   epoch_open_ = false;
-  end_epoch();
+  end_epoch(before);
   return last_epoch_;
 }
 
@@ -229,6 +236,7 @@ std::int64_t Trainer::step_at(std::int64_t paced_samples) const noexcept {
 
 // Until the scheme has parked this rank: then an epoch's samples have been trained by all together.
 void Trainer::run_paced_steps() {
+  if (step_ >= total_steps_) return;  // resumed at its end
   do {
     run_paced_step();
     report_progress();
@@ -302,6 +310,7 @@ std::vector<float> receive_some(transport::Communicator& replica, std::size_t si
 // Rank 0 collects the parts of the ranks of its replica, one after another. Whether it has a
 // folder, it alone knows.
 void Trainer::save_model() {
+  const std::filesystem::path file = run_folder_ / "model.safetensors";
   const bool wanted = world_.rank() == 0 && !run_folder_.empty();
   // All ranks ask, because those of rank 0's replica have to send.
   const auto [wants] = sum_over_ranks(world_, std::array{wanted ? 1.0 : 0.0});
@@ -323,14 +332,21 @@ void Trainer::save_model() {
     const auto others = receive_some(grid_.own_replica(), part.statistic_count, rank);
     add_part(part, parameters, others, whole, weights);
   }
-  save_weights(run_folder_ / "model.safetensors", model_, *dataset_, weights);
+  save_weights(file, model_, *dataset_, weights);
+}
+
+void Trainer::remove_model() const {
+  if (world_.rank() != 0 || run_folder_.empty()) return;
+  std::error_code error;  // one that stays is replaced at the end
+  std::filesystem::remove(run_folder_ / "model.safetensors", error);
 }
 
 LossSums Trainer::reduce_losses() {
   hear_late_flags();  // they name the layer, if a loss is not finite
-  traffic_.begin_bookkeeping();
+  // Nothing of this step may be under way: what moves later counts for what comes later.
+  complete_parameters();
   const LossSums window = losses_.reduce();
-  traffic_.end_bookkeeping();
+  traffic_.leave_out(losses_.bytes());
   return window;
 }
 

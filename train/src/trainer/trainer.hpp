@@ -18,6 +18,7 @@
 #include <rondo/transport/communicator.hpp>
 
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/resume.hpp"
 #include "checkpoint/writer.hpp"
 #include "executor/memory.hpp"
 #include "schemes/cyclic.hpp"
@@ -29,12 +30,13 @@
 #include "trainer/meters.hpp"
 #include "trainer/prepare.hpp"
 #include "trainer/run_log.hpp"
+#include "trainer/run_state.hpp"
 #include "trainer/step_link.hpp"
 
 namespace rondo::train {
 
-/// One rank of a run: everything it owns, and the loops over epochs and steps. train\(\) runs
-/// it; tests look at the parameters in between.
+/// One rank of a run: everything it owns, and the loops over epochs and steps. train() runs it;
+/// tests look at the parameters in between.
 class Trainer {
  public:
   /// Makes everything that a step needs but the scheme. Communicates nothing, so that a rank that
@@ -52,6 +54,8 @@ class Trainer {
     return stopped_ || (step_ >= total_steps_ && !epoch_open_);
   }
   [[nodiscard]] bool stopped() const noexcept { return stopped_; }
+  /// Is a step left?
+  [[nodiscard]] bool trains() const noexcept { return step_ < total_steps_; }
   /// At which step it was, and what was left of it.
   [[nodiscard]] std::string stop_report() const;
   /// Is the run about its losses alone?
@@ -78,6 +82,8 @@ class Trainer {
   /// Leaves the model that was evaluated last as model.safetensors in rank 0's run folder, if it
   /// has one. Collective.
   void save_model();
+  /// The run goes on, so a file of an earlier part's end is of a model that it leaves behind.
+  void remove_model() const;
 
   /// Of the run so far; what the log knows is left to it.
   [[nodiscard]] RunSummary summary(const std::string& reason) const;
@@ -93,13 +99,11 @@ class Trainer {
     std::string parameter_hash = {};
   };
 
-  /// What the ranks did together, counters and time.
-  struct Work {
-    double seconds = 0.0;  ///< these three are means over the ranks
-    double communicating = 0.0;
-    double waiting = 0.0;
-    sync::SchemeCounters counters = {};  ///< reductions are means over the ranks, bytes are sums
-    std::uint64_t bytes_sent = 0;        ///< sum over the ranks
+  /// What a checkpoint is of: the run where it is now, or where it was before an evaluation.
+  struct Moment {
+    RunState state;
+    std::uint64_t metrics_bytes = 0;
+    std::uint64_t token_trace_bytes = 0;
   };
 
   [[nodiscard]] Range test_share() const;  // of this rank's replica
@@ -138,10 +142,14 @@ class Trainer {
   void restore();
   void restore_exactly();
   void expect_equal_copies();
+  void take_weights();
   void take_averages();
-  void restore_averages();
-  [[nodiscard]] std::vector<std::byte> progress_state() const;
-  void restore_progress(std::span<const std::byte> state, bool own);
+  [[nodiscard]] RunState state_of_other_ranks();
+  void restore_averages(const RunState& state);
+  [[nodiscard]] RunState run_state() const;
+  void restore_run_state(const RunState& state);
+  [[nodiscard]] Moment now();
+  [[nodiscard]] EvaluatedPart evaluated_part() const;
   [[nodiscard]] int asked() const;
   void meet_in_step(const tensor::Loss& loss);
   void explain(const Batch& batch);
@@ -149,8 +157,8 @@ class Trainer {
   [[noreturn]] void end_not_finite();
   void hear_late_flags();
   void end_step();
-  void end_epoch();
-  void save_checkpoint();
+  void end_epoch(const std::optional<Moment>& before);
+  void save_checkpoint(const Moment& moment);
 
   LossSums reduce_losses();
   void report_step();
@@ -158,13 +166,13 @@ class Trainer {
   void report_pushes();
   void report_progress() const;
   Work work_since(const sync::SchemeCounters& before);
+  void close_epoch();
   Evaluation evaluate();
   void complete_parameters();
   void copy_for_evaluation();
   [[nodiscard]] std::uint64_t synchronous_bytes_sent() const;
   void report_broken_images();
   void report_epoch();
-  void close_epoch_of_sweep();
 
   transport::World& world_;
   RunLog& log_;

@@ -21,7 +21,6 @@
 
 #include <fmt/format.h>
 
-#include <rondo/sync/scheme_base.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -29,14 +28,12 @@
 #include "checkpoint/storage.hpp"
 #include "config/combinations.hpp"
 #include "schemes/make_scheme.hpp"
+#include "trainer/run_state.hpp"
 #include "trainer/trainer.hpp"
 #include "weights/model_weights.hpp"
 
 namespace rondo::train {
 namespace {
-
-constexpr std::string_view progress_name = "progress";
-constexpr std::uint32_t progress_version = 2;
 
 std::vector<std::byte> bytes_of(std::span<const float> values) {
   const auto bytes = std::as_bytes(values);
@@ -59,37 +56,6 @@ std::string not_finite_text(std::string_view what, std::int64_t step, std::strin
   return fmt::format(
       "{} became NaN or Inf in step {}{}{}; a smaller learning rate or a warm-up may help", what,
       step, where.empty() ? "" : ", first in ", where);
-}
-
-// Values, in the order in which `visit` is given them, written or read.
-template <typename Visit>
-void visit_numbers(EpochMetrics& metrics, Visit visit) {
-  visit(metrics.epoch);
-  visit(metrics.loss);
-  visit(metrics.accuracy);
-  visit(metrics.training_accuracy);
-  visit(metrics.test_loss);
-  visit(metrics.images_per_second);
-  visit(metrics.seconds);
-  visit(metrics.evaluation_seconds);
-  visit(metrics.communication_share);
-  visit(metrics.wait_share);
-  visit(metrics.global_reductions);
-  visit(metrics.local_reductions);
-  visit(metrics.global_bytes);
-  visit(metrics.local_bytes);
-  visit(metrics.evaluation_reductions);
-  visit(metrics.bytes_sent);
-}
-
-template <typename T>
-void put(sync::ByteWriter& writer, const T& value) {
-  writer.put_array(std::span<const T>(&value, 1));
-}
-
-template <typename T>
-void get(sync::ByteReader& reader, T& value) {
-  reader.get_array(std::span<T>(&value, 1));
 }
 
 }  // namespace
@@ -146,8 +112,11 @@ std::string Trainer::try_checkpoint(const std::filesystem::path& checkpoint) {
   } catch (const DataError& error) {
     return error.what();
   }
-  agree_on(world_, [&] { expect_same_training(resumed_, experiment_); });
-  resumes_exactly_ = has_same_grid(resumed_, experiment_, world_.size());
+  agree_on(world_, [&] {
+    expect_same_training(experiment_of(resumed_), experiment_);
+    resumes_exactly_ =
+        resumed_.ranks == world_.size() && grid_of(resumed_, model_) == grid_.choice();
+  });
   return {};
 }
 
@@ -190,15 +159,23 @@ void Trainer::restore() {
   std::error_code error;
   continues_log_ =
       std::filesystem::equivalent(resumed_from_.parent_path(), checkpoints_in(run_folder_), error);
+  RunState state;
+  if (!resumes_exactly_) state = state_of_other_ranks();
   agree_on(world_, [&] {
     if (!continues_log_ && log_.metrics_bytes() > 0) {
       throw ConfigError(run_folder_.string() +
                         " already holds another run than the checkpoint's; "
                         "choose another folder, or remove it");
     }
-    resumes_exactly_ ? restore_exactly() : restore_averages();
+    // Their steps will be done again, and what they say of metrics.jsonl will not hold.
+    if (continues_log_ && world_.rank() == 0) set_aside_later(run_folder_, resumed_.step);
+    resumes_exactly_ ? restore_exactly() : restore_averages(state);
   });
   last_checkpoint_ = step_;
+  // The run's own folder must not be left without one: it would begin again from nothing.
+  if (continues_log_ || !checkpoints_) return;
+  save_checkpoint(now());
+  checkpoints_->finish();
 }
 
 void Trainer::restore_exactly() {
@@ -206,7 +183,16 @@ void Trainer::restore_exactly() {
   copy_back(resumed_from_, resumed_.file_of(rank, Part::parameters), parameters_);
   copy_back(resumed_from_, resumed_.file_of(rank, Part::statistics), statistics_);
   scheme_->restore(read_checked(resumed_from_, resumed_.file_of(rank, Part::scheme)));
-  restore_progress(read_checked(resumed_from_, resumed_.file_of(rank, Part::progress)), true);
+  restore_run_state(
+      read_run_state(read_checked(resumed_from_, resumed_.file_of(rank, Part::progress))));
+  // Groups of ranks that average among themselves are those of a node by default.
+  if (resumed_.nodes != world_.nodes() && !averaging_groups_.empty() &&
+      experiment_.update.group == 0) {
+    log_.note(
+        fmt::format("update.group: averaging groups are the ranks of a node; there are {} "
+                    "nodes, and were {}",
+                    world_.nodes(), resumed_.nodes));
+  }
   log_.note(fmt::format("resumed from {}: step {}, epoch {}{}", resumed_from_.string(), step_,
                         epoch_,
                         resumed_.threads == threads_
@@ -226,11 +212,29 @@ void Trainer::take_averages() {
   std::ranges::fill(std::span(statistics_).subspan(layout_.statistic_count), 0.0F);
 }
 
-void Trainer::restore_averages() {
+// Rank 0 reads what all ranks of that run have kept. Collective.
+RunState Trainer::state_of_other_ranks() {
+  std::string all;
+  agree_on(world_, [&] {
+    if (world_.rank() != 0) return;
+    std::vector<RunState> ranks;
+    for (int rank = 0; rank < resumed_.ranks; ++rank) {
+      ranks.push_back(
+          read_run_state(read_checked(resumed_from_, resumed_.file_of(rank, Part::progress))));
+    }
+    const std::vector<std::byte> bytes = to_bytes(together(ranks));
+    all.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  all = text_of_first_rank(world_, all);
+  const RunState state = read_run_state(std::as_bytes(std::span(all)));
+  return world_.rank() == 0 ? state : without_sums(state);
+}
+
+void Trainer::restore_averages(const RunState& state) {
   if (keeps_momenta()) {
     scheme_->restore(read_checked(resumed_from_, resumed_.file_of(0, Part::scheme)));
   }
-  restore_progress(read_checked(resumed_from_, resumed_.file_of(0, Part::progress)), false);
+  restore_run_state(state);
   if (!keeps_momenta()) momenta_from_ = step_;
   log_.note(fmt::format(
       "resumed from {}: step {}, epoch {}; its {} ranks in {} replicas were others, so parameters "
@@ -239,58 +243,41 @@ void Trainer::restore_averages() {
       keeps_momenta() ? "momenta are kept" : "momenta and pending sums are zero"));
 }
 
-std::vector<std::byte> Trainer::progress_state() const {
-  sync::ByteWriter writer(progress_name, progress_version);
-  for (const std::int64_t number : {step_, epoch_, epoch_first_, minibatch_, momenta_from_}) {
-    writer.put(number);
-  }
-  writer.put(static_cast<std::uint8_t>(epoch_open_));
-  writer.put(best_accuracy_);
-  EpochMetrics last = last_epoch_;
-  visit_numbers(last, [&](const auto& number) { writer.put(number); });
-  writer.put_array(std::span<const char>(last.parameter_hash));
-  // The figures go on too, so that the lines of a resumed run fit those of one that was never
-  // stopped.
-  writer.put(log_.so_far().seconds);
-  put(writer, epoch_before_);
-  put(writer, work_);
-  writer.put(trained_samples_);
-  put(writer, losses_.state());
-  put(writer, epoch_open_ ? traffic_.read() : Traffic{});
-  return writer.take();
+RunState Trainer::run_state() const {
+  return {.step = step_,
+          .epoch = epoch_,
+          .epoch_first = epoch_first_,
+          .momenta_from = momenta_from_,
+          .epoch_open = epoch_open_,
+          .best_accuracy = best_accuracy_,
+          .last_epoch = last_epoch_,
+          .seconds = log_.so_far().seconds,
+          .work = work_,
+          .trained_samples = trained_samples_,
+          .minibatch = minibatch_,
+          .in_epoch = scheme_->counters() - epoch_before_,
+          .losses = losses_.state(),
+          .traffic = epoch_open_ ? traffic_.read() : Traffic{}};
 }
 
-// Another rank's figures tell how far the run was, and not what this rank has done in the epoch.
-void Trainer::restore_progress(std::span<const std::byte> state, bool own) {
-  sync::ByteReader reader(state, progress_name, progress_version);
-  step_ = reader.get<std::int64_t>();
-  epoch_ = reader.get<std::int64_t>();
-  epoch_first_ = reader.get<std::int64_t>();
-  minibatch_ = reader.get<std::int64_t>();
-  momenta_from_ = reader.get<std::int64_t>();
-  epoch_open_ = reader.get<std::uint8_t>() != 0;
-  best_accuracy_ = reader.get<double>();
-  visit_numbers(last_epoch_, [&]<typename T>(T& number) { number = reader.get<T>(); });
-  const auto hash = reader.get_bytes();
-  last_epoch_.parameter_hash.assign(reinterpret_cast<const char*>(hash.data()), hash.size());
+void Trainer::restore_run_state(const RunState& state) {
+  step_ = state.step;
+  epoch_ = state.epoch;
+  epoch_first_ = state.epoch_first;
+  momenta_from_ = state.momenta_from;
+  epoch_open_ = state.epoch_open;
+  best_accuracy_ = state.best_accuracy;
+  last_epoch_ = state.last_epoch;
   last_epoch_.injected = !injections_.empty();
-  const auto seconds = reader.get<double>();
-  get(reader, epoch_before_);
-  get(reader, work_);
-  trained_samples_ = reader.get<double>();
-  LossMeter::State losses;
-  get(reader, losses);
-  get(reader, epoch_traffic_);
-  reader.expect_end();
-  if (own) {
-    losses_.restore(losses);
-  } else {
-    epoch_before_ = scheme_->counters();
-    epoch_traffic_ = {};
-  }
+  work_ = state.work;
+  trained_samples_ = state.trained_samples;
+  minibatch_ = state.minibatch;
+  epoch_before_ = scheme_->counters() - state.in_epoch;
+  losses_.restore(state.losses);
+  epoch_traffic_ = state.traffic;
   log_.resume({.last_epoch = last_epoch_,
                .best_accuracy = std::max(best_accuracy_, 0.0),
-               .seconds = seconds},
+               .seconds = state.seconds},
               resumed_.metrics_bytes, resumed_.token_trace_bytes);
 }
 
@@ -353,21 +340,22 @@ void Trainer::end_step() {
   if (step_ % batches_.steps() == 0) return;  // end_epoch() follows
   const std::int64_t every = experiment_.checkpoint.every_steps;
   const bool due = every > 0 && step_ / every != last_checkpoint_ / every;
-  const bool last = step_ >= total_steps_ && experiment_.checkpoint.wanted();
-  if (agreed_.request == 0 && !due && !last) return;
+  if (step_ >= total_steps_) return;  // so does it where the run ends within an epoch
+  if (agreed_.request == 0 && !due) return;
   if (step_ > warm_up_steps_ && !scheme_->description().resumes_anywhere) {
     postponed_ = std::max(postponed_, agreed_.request);  // to the epoch's end
     return;
   }
   hear_late_flags();  // nothing that is not finite is kept
   stopped_ = agreed_.request == static_cast<int>(RunRequest::checkpoint_and_stop);
-  save_checkpoint();
+  save_checkpoint(now());
   agreed_ = {};
 }
 
 // Here ranks meet that went each at a pace of its own, and what was asked during the evaluation is
-// heard.
-void Trainer::end_epoch() {
+// heard. A run that ends within an epoch keeps the moment before its evaluation: a longer one goes
+// on with the epoch.
+void Trainer::end_epoch(const std::optional<Moment>& before) {
   const Experiment::Checkpoint& options = experiment_.checkpoint;
   const int request = std::max({agreed_.request, std::exchange(postponed_, 0),
                                 flags_->exchange({.request = asked()}).request});
@@ -379,18 +367,40 @@ void Trainer::end_epoch() {
                     step_ / options.every_steps != last_checkpoint_ / options.every_steps) ||
                    (options.every_epochs > 0 && epoch_ % options.every_epochs == 0) ||
                    (options.best && better) || (step_ >= total_steps_ && options.wanted());
-  const bool cut = step_ % batches_.steps() != 0 && !is_paced(experiment_);  // has one from before
-  if ((request != 0 || due) && !cut) save_checkpoint();
+  if (request != 0 || due) save_checkpoint(before ? *before : now());
 }
 
-void Trainer::save_checkpoint() {
-  if (!checkpoints_) return;
+// What still travels counts for the steps before.
+Trainer::Moment Trainer::now() {
   complete_parameters();
+  return {run_state(), log_.metrics_bytes(), log_.trace_bytes()};
+}
+
+namespace {
+
+bool differ(std::span<const float> a, std::span<const float> b) {
+  return std::memcmp(a.data(), b.data(), a.size_bytes()) != 0;
+}
+
+}  // namespace
+
+// Within an epoch the copy is of an older model.
+EvaluatedPart Trainer::evaluated_part() const {
+  EvaluatedPart part;
+  if (epoch_open_ || evaluated_step_ != step_ || parameters_.empty()) return part;
+  if (differ(evaluated_parameters_, parameters_)) part.parameters = evaluated_parameters_;
+  part.statistics = evaluated_statistics_;
+  return part;
+}
+
+void Trainer::save_checkpoint(const Moment& moment) {
+  if (!checkpoints_) return;
   RankState state;
   state[static_cast<std::size_t>(Part::parameters)] = bytes_of(parameters_);
   state[static_cast<std::size_t>(Part::statistics)] = bytes_of(statistics_);
   state[static_cast<std::size_t>(Part::scheme)] = scheme_->save();
-  state[static_cast<std::size_t>(Part::progress)] = progress_state();
+  state[static_cast<std::size_t>(Part::progress)] = to_bytes(moment.state);
+  state[static_cast<std::size_t>(Part::evaluated)] = to_bytes(evaluated_part());
   Manifest about{.program = RONDO_VERSION,
                  .config = to_toml(experiment_),
                  .step = step_,
@@ -398,9 +408,10 @@ void Trainer::save_checkpoint() {
                  .ranks = world_.size(),
                  .threads = threads_,
                  .replicas = grid_.grid().pc,
+                 .nodes = world_.nodes(),
                  .lazy_convolutions = lazy_.names.size(),
-                 .metrics_bytes = log_.metrics_bytes(),
-                 .token_trace_bytes = log_.trace_bytes()};
+                 .metrics_bytes = moment.metrics_bytes,
+                 .token_trace_bytes = moment.token_trace_bytes};
   // Between epochs the accuracy is that of these parameters; within one it would be an older one.
   if (!epoch_open_) about.accuracy = last_epoch_.accuracy;
   traffic_.begin_bookkeeping();

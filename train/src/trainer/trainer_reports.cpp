@@ -95,8 +95,13 @@ void Trainer::announce() const {
   log_.start(goes_on ? nullptr : &event,
              {.epoch = epoch_,
               .total_step = step_,
-              .ranks = world_.size(),
-              .threads = threads_,
+              .total_steps = event.total_steps,
+              .ranks = event.ranks,
+              .threads = event.threads,
+              .nodes = event.nodes,
+              .hosts = event.hosts,
+              .injected = event.injected,
+              .config = event.config,
               .checkpoint = resumed_from_.filename().string()},
              experiment_);
 }
@@ -176,38 +181,27 @@ void Trainer::report_progress() const {
 
 // One allreduce for all figures of an epoch. Seconds and reductions are means over the ranks, bytes
 // sums.
-Trainer::Work Trainer::work_since(const sync::SchemeCounters& before) {
+Work Trainer::work_since(const sync::SchemeCounters& before) {
   const Traffic own = traffic_.read();
-  const sync::SchemeCounters now = scheme_->counters();
-  const auto since = [](std::uint64_t later, std::uint64_t earlier) {
-    return static_cast<double>(later - earlier);
-  };
-  const auto sums =
-      sum_over_ranks(world_, std::array{own.seconds, own.communicating, own.waiting, own.bytes,
-                                        since(now.global_reductions, before.global_reductions),
-                                        since(now.local_reductions, before.local_reductions),
-                                        since(now.global_bytes, before.global_bytes),
-                                        since(now.local_bytes, before.local_bytes),
-                                        since(now.lazy_reductions, before.lazy_reductions)});
+  const sync::SchemeCounters done = scheme_->counters() - before;
+  const auto as_double = [](std::uint64_t count) { return static_cast<double>(count); };
+  const auto sums = sum_over_ranks(
+      world_, std::array{own.seconds, own.communicating, own.waiting, own.bytes,
+                         as_double(done.global_reductions), as_double(done.local_reductions),
+                         as_double(done.global_bytes), as_double(done.local_bytes),
+                         as_double(done.lazy_reductions)});
   const auto mean = [&](double sum) { return sum / world_.size(); };
   const auto count = [](double number) { return static_cast<std::uint64_t>(std::llround(number)); };
   const Work work{.seconds = mean(sums[0]),
                   .communicating = mean(sums[1]),
                   .waiting = mean(sums[2]),
                   .counters = {.global_reductions = count(mean(sums[4])),
+                               .lazy_reductions = count(mean(sums[8])),
                                .local_reductions = count(mean(sums[5])),
                                .global_bytes = count(sums[6]),
                                .local_bytes = count(sums[7])},
                   .bytes_sent = count(sums[3])};
-  work_.counters.lazy_reductions += count(mean(sums[8]));
-  work_.seconds += work.seconds;
-  work_.communicating += work.communicating;
-  work_.waiting += work.waiting;
-  work_.bytes_sent += work.bytes_sent;
-  work_.counters.global_reductions += work.counters.global_reductions;
-  work_.counters.local_reductions += work.counters.local_reductions;
-  work_.counters.global_bytes += work.counters.global_bytes;
-  work_.counters.local_bytes += work.counters.local_bytes;
+  work_ += work;
   return work;
 }
 
@@ -251,8 +245,8 @@ void Trainer::report_epoch() {
   log_.epoch(last_epoch_);
 }
 
-// What the summary needs of report_epoch(): the test set does not matter.
-void Trainer::close_epoch_of_sweep() {
+// What the summary needs of report_epoch(), where nothing is evaluated.
+void Trainer::close_epoch() {
   static_cast<void>(reduce_losses());
   static_cast<void>(work_since(epoch_before_));
   trained_samples_ += losses_.total().samples;
@@ -275,11 +269,10 @@ std::string Trainer::scheme_name() const {
 }
 
 RunSummary Trainer::summary(const std::string& reason) const {
-  const auto ranks = static_cast<std::uint64_t>(world_.size());
   const auto steps = static_cast<std::uint64_t>(step_);
   const bool lazy = scheme_of(experiment_.update).windows;
   const std::uint64_t gradient_bytes =
-      grid_.held_by_all() * tensor::size_of(gradient_type_of(experiment_));
+      grid_.reduced_by_all() * tensor::size_of(gradient_type_of(experiment_));
   return {.reason = reason,
           .scheme = scheme_name(),
           .steps = step_,
@@ -291,10 +284,10 @@ RunSummary Trainer::summary(const std::string& reason) const {
           .local_reductions = work_.counters.local_reductions,
           // What synchronous updates of the same steps would have moved: the table at the end of a
           // run compares.
-          .synchronous_reductions = ranks > 1 ? steps : 0,
+          .synchronous_reductions = gradient_bytes > 0 ? steps : 0,
           .global_bytes = work_.counters.global_bytes,
           .local_bytes = work_.counters.local_bytes,
-          .synchronous_bytes = ranks > 1 ? steps * gradient_bytes : 0,
+          .synchronous_bytes = steps * gradient_bytes,
           .bytes_sent = work_.bytes_sent,
           .synchronous_bytes_sent = synchronous_bytes_sent(),
           .lazy_iterations = lazy ? std::max<std::int64_t>(step_ - warm_up_steps_, 0) : 0,

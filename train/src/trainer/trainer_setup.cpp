@@ -141,14 +141,9 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       traffic_(world),
       injections_(injections_of(experiment_, world.nodes())) {
   if (grid_.is_whole()) make_executor();
-  // Drawn also where a file of weights follows: what model.skip leaves out keeps these.
   count_others();
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_,
              model_state().statistics);
-  if (!experiment_.model.weights.empty()) {
-    load_weights(experiment_.model.weights, layout_, parameters_, model_state().statistics,
-                 experiment_.model.skip);
-  }
   grid_.shared_statistics().start(statistics_);
   if (scheme_of(experiment_.update).windows) {
     lazy_ = plan_lazy_layers(model_, layout_, lazy_layers_of(experiment_));
@@ -170,8 +165,9 @@ void Trainer::count_others() {
   const std::size_t optimizer = update_memory().optimizer;
   count_allocation(memory_, "the optimizer's state", optimizer);
   if (experiment_.checkpoint.wanted()) {
-    count_allocation(memory_, "the copy for a checkpoint",
-                     gradients + optimizer + statistics_.size() * sizeof(float));
+    count_allocation(
+        memory_, "the copy for a checkpoint",
+        checkpoint_copy(experiment_, layout_.parameter_count, statistics_.size()) + optimizer);
   }
   if (batches_.micro_batches() > 1)
     count_allocation(memory_, "the sum of gradients over micro-batches", gradients);
@@ -319,6 +315,16 @@ void Trainer::expect_equal_copies() {
   });
 }
 
+// What model.skip leaves out keeps its initial values. A run that is resumed has its own weights,
+// and the file may be gone.
+void Trainer::take_weights() {
+  if (!resumed_from_.empty() || experiment_.model.weights.empty()) return;
+  agree_on(world_, [&] {
+    load_weights(experiment_.model.weights, layout_, parameters_, model_state().statistics,
+                 experiment_.model.skip);
+  });
+}
+
 // In this order on all ranks, because most of it is collective. The checkpoint is found before the
 // scheme is made, since it says which layers were lazy and how much warm-up is left; it is restored
 // last, when everything is there to take it; but for averages of parameters.
@@ -331,6 +337,7 @@ void Trainer::join() {
   make_averaging_groups();
   expect_equal_copies();
   find_checkpoint();
+  take_weights();
   choose_lazy_layers();
   take_averages();
   agree_on(world_, [&] {
@@ -358,6 +365,7 @@ void Trainer::join() {
   link_->set_profile(profile_);
   if (batches_.micro_batches() > 1) link_->expect_micro_batches(team_);
   flags_.emplace(world_);
+  losses_.join();
   begin_checkpoints();
   restore();
 }

@@ -109,6 +109,10 @@ struct SchemeCounters {
 [[nodiscard]] RONDO_SYNC_API SchemeCounters operator+(const SchemeCounters& a,
                                                       const SchemeCounters& b) noexcept;
 
+/// What each counter of `later` has gained since `earlier`.
+[[nodiscard]] RONDO_SYNC_API SchemeCounters operator-(const SchemeCounters& later,
+                                                      const SchemeCounters& earlier) noexcept;
+
 /// How far training has come under a scheme whose replicas each go at a pace of their own.
 struct Pace {
   std::int64_t samples = 0;  ///< in the parameters of this rank, of all replicas

@@ -208,6 +208,11 @@ read_experiment(const std::filesystem::path& file, const std::vector<std::string
 [[nodiscard]] RONDO_TRAIN_API Model model_of(const Experiment& experiment,
                                              tensor::Shape images = {}, std::int64_t classes = 0);
 
+/// Throws ConfigError that names the key if a run of `now` cannot go on from one of `then`, because
+/// it trains something else: it may run longer, on another grid or other ranks, and log and store
+/// differently.
+RONDO_TRAIN_API void expect_same_training(const Experiment& then, const Experiment& now);
+
 /// All keys with their values, as a TOML file that reads back to the same Experiment.
 [[nodiscard]] RONDO_TRAIN_API std::string to_toml(const Experiment& experiment);
 

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <rondo/sync/update_scheme.hpp>
+#include <rondo/train/trainer.hpp>
+
+#include "trainer/meters.hpp"
+
+namespace rondo::train {
+
+/// What the ranks did together, counters and time.
+struct Work {
+  double seconds = 0.0;  ///< these three are means over the ranks
+  double communicating = 0.0;
+  double waiting = 0.0;
+  sync::SchemeCounters counters = {};  ///< reductions are means over the ranks, bytes are sums
+  std::uint64_t bytes_sent = 0;        ///< sum over the ranks
+
+  Work& operator+=(const Work& other) noexcept {
+    seconds += other.seconds;
+    communicating += other.communicating;
+    waiting += other.waiting;
+    counters = counters + other.counters;
+    bytes_sent += other.bytes_sent;
+    return *this;
+  }
+};
+
+/// How far a run has come on one rank, with the figures of the epoch under way: a part of a
+/// checkpoint. The figures are in it so that the lines of a resumed run are those of one that was
+/// never stopped.
+struct RunState {
+  // These are the same on all ranks.
+  std::int64_t step = 0;         ///< over the whole run, in global batches
+  std::int64_t epoch = 0;        ///< 1-based
+  std::int64_t epoch_first = 0;  ///< the epoch's first step
+  std::int64_t momenta_from = 0;
+  bool epoch_open = false;  ///< has the epoch begun, and not been evaluated?
+  double best_accuracy = -1.0;
+  EpochMetrics last_epoch = {};
+  double seconds = 0.0;  ///< of everything, as the log counts
+  Work work = {};        ///< of the epochs before
+  double trained_samples = 0.0;
+  // These are of this rank.
+  std::int64_t minibatch = 0;          ///< of its own pace
+  sync::SchemeCounters in_epoch = {};  ///< what its scheme has done in the epoch
+  LossMeter::State losses = {};        ///< of the epoch
+  Traffic traffic = {};                ///< of the epoch
+};
+
+[[nodiscard]] std::vector<std::byte> to_bytes(const RunState& state);
+
+/// Reads what to_bytes() wrote. Throws std::invalid_argument.
+[[nodiscard]] RunState read_run_state(std::span<const std::byte> bytes);
+
+/// What other ranks go on from: the figures of the epoch are those of all `ranks` together, sums
+/// and means as in Work. There is at least one.
+[[nodiscard]] RunState together(std::span<const RunState> ranks);
+
+/// What all but the first of these other ranks go on from: sums are counted once.
+[[nodiscard]] RunState without_sums(RunState state);
+
+}  // namespace rondo::train
