@@ -206,6 +206,16 @@ TEST_F(LaunchersTest, OfTorchrunLeaveTheAgentItsPort) {
   EXPECT_NE(elastic.coordinator->port, 29500);
 }
 
+// The agent of a node counts the failures of its own workers, and one that replaces another begins
+// at 0.
+TEST_F(LaunchersTest, OfTorchrunMeetHoweverOftenTheirAgentsHaveRestartedThem) {
+  const LaunchInfo first = join(launcher_of(torchrun));
+  const LaunchInfo again =
+      join(launcher_of(torchrun + Variables{{"TORCHELASTIC_RESTART_COUNT", "2"}}));
+  EXPECT_EQ(again.job, first.job);
+  EXPECT_EQ(again.coordinator, first.coordinator);
+}
+
 TEST_F(LaunchersTest, OfOneHostNeedNoStore) {
   const Variables here = torchrun + Variables{{"LOCAL_WORLD_SIZE", "4"}};
   EXPECT_FALSE(join(launcher_of(here)).coordinator);

@@ -151,13 +151,14 @@ LaunchInfo job_of_slurm(LaunchInfo launch) {
   return derived_job(std::move(launch), digest, {.host = first, .port = derived_port(digest)});
 }
 
-// torchrun's agent may itself listen at MASTER_PORT, for torch.distributed.
+// torchrun's agent may itself listen at MASTER_PORT, for torch.distributed. Restarts do not tell
+// jobs apart: each agent counts those that its own workers have caused. All have ended their
+// workers before new ones begin.
 LaunchInfo job_of_torchrun(LaunchInfo launch) {
   const std::string host = needed("MASTER_ADDR");
   const std::string port = needed("MASTER_PORT");
   const std::string digest = digest_of("torchrun " + host + ":" + port + " " +
-                                       variable("TORCHELASTIC_RUN_ID").value_or("") + " " +
-                                       variable("TORCHELASTIC_RESTART_COUNT").value_or("0"));
+                                       variable("TORCHELASTIC_RUN_ID").value_or(""));
   const bool taken = variable("TORCHELASTIC_USE_AGENT_STORE").has_value();
   const auto own = static_cast<std::uint16_t>(number("MASTER_PORT", port, 1));
   return derived_job(std::move(launch), digest,
