@@ -38,17 +38,6 @@ constexpr std::size_t most_text_bytes = 1024;
   throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
 }
 
-std::string hexadecimal(std::string_view bytes) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string text;
-  for (const char byte : bytes) {
-    const auto value = static_cast<unsigned char>(byte);
-    text += digits[value >> 4U];
-    text += digits[value & 15U];
-  }
-  return text;
-}
-
 // Where other hosts can reach this one, by preference; the first of several may be dead.
 std::string own_addresses(const std::string& pattern) {
   std::string list;

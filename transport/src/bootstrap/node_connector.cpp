@@ -25,6 +25,7 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "bootstrap/wire.hpp"
 #include "core/names.hpp"
 
 namespace rondo::transport::bootstrap {
@@ -54,12 +55,7 @@ struct LocalAddress {
 // A process that does not know the job cannot guess the name; 128 bits of the HMAC suffice.
 LocalAddress address_of(const std::string& job, const std::string& what) {
   constexpr std::size_t hash_bytes = 16;
-  constexpr const char* digits = "0123456789abcdef";
-  std::string name = "rondo-";
-  for (const char c : hmac_sha256(job, what).substr(0, hash_bytes)) {
-    name += digits[static_cast<unsigned char>(c) >> 4U];
-    name += digits[static_cast<unsigned char>(c) & 15U];
-  }
+  const std::string name = "rondo-" + hexadecimal(hmac_sha256(job, what).substr(0, hash_bytes));
   LocalAddress found;
   found.address.sun_family = AF_UNIX;
   // A leading zero byte makes the name abstract.

@@ -35,6 +35,7 @@
 #include "bootstrap/auth.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"
+#include "bootstrap/wire.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -233,8 +234,8 @@ class Rehearsal {
         ranks_per_node_(static_cast<std::size_t>(ranks_per_node)),
         listener_(listen_at({.host = "127.0.0.1", .port = 0})),
         address_(own_address(listener_.get())) {
-    const std::string job = random_text();
-    const std::string secret = random_text();
+    const std::string job = hexadecimal(random_bytes(16));
+    const std::string secret = hexadecimal(random_bytes(16));
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       credentials_.push_back({.self = {.job = job,
                                        .rank = static_cast<std::uint32_t>(rank),
@@ -264,13 +265,6 @@ class Rehearsal {
   }
 
  private:
-  static std::string random_text() {
-    constexpr std::string_view digits = "0123456789abcdef";
-    std::string text;
-    for (const char byte : random_bytes(32)) text += digits[static_cast<unsigned char>(byte) & 15U];
-    return text;
-  }
-
   PlayedRank& add(std::size_t rank, shm::Descriptor socket) {
     const std::size_t cap = rank == 0 ? largest_from_store : handshake_cap;
     played_.push_back(std::make_unique<PlayedRank>(credentials_[rank],

@@ -109,6 +109,17 @@ std::optional<NodeParts> decode_parts(std::string_view payload) {
   return unpack(payload, parts) ? std::optional(std::move(parts)) : std::nullopt;
 }
 
+std::string hexadecimal(std::string_view bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  for (const char byte : bytes) {
+    const auto value = static_cast<unsigned char>(byte);
+    text += digits[value >> 4U];
+    text += digits[value & 15U];
+  }
+  return text;
+}
+
 std::string printable(std::string_view text) {
   constexpr std::size_t most = 500;
   std::string clean(text.substr(0, most));

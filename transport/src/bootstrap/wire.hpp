@@ -249,6 +249,9 @@ class FrameReader {
 [[nodiscard]] std::optional<Roster> decode_roster(std::string_view payload);
 [[nodiscard]] std::optional<NodeParts> decode_parts(std::string_view payload);
 
+/// Two hexadecimal digits for each byte.
+[[nodiscard]] std::string hexadecimal(std::string_view bytes);
+
 /// Text that came from outside, fit for an error message: printable, at most 500 bytes.
 [[nodiscard]] std::string printable(std::string_view text);
 
