@@ -75,10 +75,8 @@ std::vector<std::string> layer_names_of_nodes(const Program& program, const Mode
 std::vector<std::string> names_of_nodes(const Program& program, const Model& model) {
   std::vector<std::string> names;
   for (const GraphNode& node : program.graph().nodes) {
-    names.push_back(node.layer ? "layer " + model.layers[*node.layer].name
-                               : std::string("a change of layout"));
+    names.push_back(name_in_messages(node, model));
   }
-
   return names;
 }
 

@@ -158,6 +158,10 @@ GraphNode node_of(const LayerSpec& layer, std::size_t index) {
           .several = traits.several_inputs};
 }
 
+std::string name_in_messages(const GraphNode& node, const Model& model) {
+  return node.layer ? "layer " + model.layers[*node.layer].name : "a change of layout";
+}
+
 Graph graph_of(const Model& model) {
   Graph graph;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <rondo/train/model.hpp>
@@ -22,6 +23,9 @@ struct GraphNode {
 
 /// The node of layer `index`, without inputs.
 [[nodiscard]] GraphNode node_of(const LayerSpec& layer, std::size_t index);
+
+/// What messages call a node: "layer NAME", or "a change of layout".
+[[nodiscard]] std::string name_in_messages(const GraphNode& node, const Model& model);
 
 /// What a rank runs, in order; the last node gives the logits.
 struct Graph {

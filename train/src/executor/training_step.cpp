@@ -196,9 +196,7 @@ std::string Executor::Impl::first_not_finite(const Batch& batch) {
   std::string first = tensor::all_finite(batch.images) ? "" : "the images";
   const auto note = [&](bool finite, const char* what, std::size_t node) {
     if (finite || !first.empty()) return;
-    const GraphNode& at = program_->graph().nodes[node];
-    first = std::string(what) + (at.layer ? "layer " + model_.layers[*at.layer].name
-                                          : std::string("a change of layout"));
+    first = what + name_in_messages(program_->graph().nodes[node], model_);
   };
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     const auto parameters = spans_[i].parameters_of(std::span<const float>(state_.parameters));
