@@ -93,7 +93,8 @@ std::vector<Members> layouts(std::size_t ranks) {
   return all;
 }
 
-void check(const HierarchyPlan& plan, std::size_t bytes, std::size_t members) {
+void check(const HierarchyPlan& plan, std::size_t bytes, std::size_t members, std::size_t nodes) {
+  const std::size_t longest = HierarchyPlan::cut(bytes, plan.shards(), nodes);
   Cover blocks("an array of " + std::to_string(bytes) + " bytes", {0, bytes});
   for (std::size_t block = 0; block < plan.blocks(); ++block) {
     const Range whole = plan.block(block);
@@ -102,7 +103,7 @@ void check(const HierarchyPlan& plan, std::size_t bytes, std::size_t members) {
     for (std::size_t rank = 0; rank < members; ++rank) {
       const Range shard = plan.shard(block, rank);
       shards.add(shard);
-      if (shard.size() > plan.shard_bytes()) throw std::runtime_error("a shard is too long");
+      if (shard.size() > longest) throw std::runtime_error("a shard is too long");
     }
     shards.finish();
   }
@@ -177,9 +178,9 @@ SimulatedTraffic check_cuts_of_one_array(std::size_t ranks) {
     const std::size_t members = ranks / nodes;
     for (const std::size_t bytes :
          {std::size_t{4}, std::size_t{4096} + 4, (std::size_t{33} << 20U) + 12}) {
-      check(HierarchyPlan(bytes, members, nodes), bytes, members);
+      check(HierarchyPlan(bytes, members, nodes), bytes, members, nodes);
       for (const std::size_t lead : {std::size_t{0}, members - 1}) {
-        check(HierarchyPlan(bytes, 1, nodes, lead), bytes, members);
+        check(HierarchyPlan(bytes, 1, nodes, lead), bytes, members, nodes);
       }
       checked.operations += 3;
     }

@@ -95,8 +95,6 @@ class HierarchyPlan {
 
   [[nodiscard]] constexpr std::size_t shards() const noexcept { return shards_; }
   [[nodiscard]] constexpr std::size_t lead() const noexcept { return lead_; }
-  /// No shard is longer.
-  [[nodiscard]] constexpr std::size_t shard_bytes() const noexcept { return shard_bytes_; }
   [[nodiscard]] constexpr std::size_t blocks() const noexcept {
     return (bytes_ + block_bytes() - 1) / block_bytes();
   }
