@@ -186,7 +186,6 @@ class Peer {
   void fail_sends(Pools& pools, Failure failure) noexcept;
   void end_front(Pools& pools) noexcept;
   void account_sent(Pools& pools, std::size_t bytes) noexcept;
-  void account_received(Pools& pools, std::size_t bytes) noexcept;
   bool parse(Pools& pools) noexcept;
   void begin_arriving(Pools& pools) noexcept;
   void end_arriving(Pools& pools) noexcept;
