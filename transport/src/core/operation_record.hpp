@@ -84,9 +84,9 @@ struct OperationRecord {
   std::uint64_t checked_in = 0;
   /// Since when this rank has waited for it or tested it, with pauses or without.
   std::optional<std::chrono::steady_clock::time_point> wanted_since = {};
-  /// Since when test() has known that a peer which it needs is gone.
+  /// When a needed peer was first seen to be gone; moved forward whenever something arrives.
   std::optional<std::chrono::steady_clock::time_point> lost_since = {};
-  /// What had moved when test() looked last: WorldCore::moves().
+  /// Used by Request::test() alone: the value of WorldCore::moves() at its last call.
   std::uint64_t moves_seen = 0;
 
   /// As it is posted, in this round of checks.
