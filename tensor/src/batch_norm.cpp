@@ -174,7 +174,7 @@ class BatchNorm::Impl {
   void clear_sums(int part) const;
   [[nodiscard]] Sums total(std::size_t channel) const;
   void set_lanes(std::span<float> lanes, std::size_t channel, double value) const;
-  void set_norm(const NormLanes& lanes, std::size_t channel, double mean, double deviation,
+  void set_norm(const NormLanes& lanes, std::size_t channel, double mean, double inverse,
                 const BatchNormParameters& p) const;
   [[nodiscard]] NormLanes take_norm();
   [[nodiscard]] std::span<float> take_lanes();

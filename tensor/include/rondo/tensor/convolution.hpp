@@ -92,7 +92,7 @@ class RONDO_TENSOR_API Convolution {
   /// y = activation(conv(x, w) + bias). `bias` is empty when the spec has none.
   void forward(ConstAnyView x, std::span<const float> bias, AnyView y);
 
-  /// dx from dy. With an activation, dy must already have passed backward_activation().
+  /// dx from dy. With an activation, dy must have passed backward_relu() (elementwise.hpp) before.
   void backward_data(ConstAnyView dy, AnyView dx);
 
   /// dw into the engine's buffer and, with a bias, db into `bias_gradient`; overwrites.
