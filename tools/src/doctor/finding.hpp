@@ -48,7 +48,7 @@ struct Subject {
   Machine machine = {};
   PlacementRequest request = {};  ///< what the user wants to start here
 
-  // Of `request`, as `rondo run` would start it; see examine_placement().
+  // Of `request`, as `rondo run` would start it; choose_placement() fills these in.
   int ranks = 1;
   int threads = 1;  ///< of each rank
 
