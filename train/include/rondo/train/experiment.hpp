@@ -143,7 +143,8 @@ struct Experiment {
     double reduction_momentum = 0.0;  ///< k_step, hierarchical, as the next three
     std::string reduction_momentum_kind = "classical";  ///< nesterov, slowmo, diloco
     std::string outer_optimizer = "none";  ///< sgd, nesterov, adam: instead of the momentum's kinds
-    double outer_rate = 1.0;               ///< of diloco
+    /// Learning rate of global averages: of diloco, and of any outer_optimizer.
+    double outer_rate = 1.0;
     std::string optimizer_state = "keep";  ///< at an average: keep, average, reset
     std::int64_t local_period = 4;  ///< hierarchical: steps between averages of an averaging group
     std::int64_t group = 0;  ///< hierarchical: ranks of an averaging group; 0: those of a node
