@@ -1,12 +1,12 @@
 // Hierarchical allreduce, reduce, broadcast and barrier: all ranks have all of the data, which is
 // cut into blocks and shards (see HierarchyPlan).
 //
-//              on each node           among the owners of a shard     on each node
-//   allreduce  reduce_scatter         allreduce                       allgather
-//   reduce     reduce_scatter         reduce to the root's node       gather to the root, there
-//   only broadcast  broadcast, at the      broadcast from the root's node  allgather, on the others
-//              root's node only
-//   barrier    barrier                barrier of the leaders          barrier
+//              on each node      among the owners of a shard     on each node
+//   allreduce  reduce_scatter    allreduce                       allgather
+//   reduce     reduce_scatter    reduce to the root's node       gather; root's node only
+//   broadcast  broadcast; root's broadcast from the root's node  allgather; other nodes
+//              node only
+//   barrier    barrier           barrier of the leaders          barrier
 //
 // Between N nodes and with q shards an owner sends 2 (N-1)/N n/q bytes for an allreduce, at most
 // n/q for a reduce, and n/q to each child for a broadcast. Flat algorithms are never better where

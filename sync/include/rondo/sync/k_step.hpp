@@ -119,8 +119,7 @@ struct KStepOptions {
 ///   of the displacements in the arena: parameters change after a reduction has succeeded.
 /// - **Statistics** (batch norm's) become their plain mean; no momentum touches them.
 /// - **The period** may differ from round to round: `period_of` is asked when a round begins.
-/// - **Overlap.** With `overlap_steps` d > 0 the average is posted when the round ends, and the
-/// next
+/// - **Overlap.** With `overlap_steps` d > 0 the average is posted when the round ends, and another
 ///   round begins at once, from the rank's own parameters x_j. d steps later, or at the next
 ///   average if that is earlier, the mean displacement is waited for: W moves as without overlap,
 ///   and the steps since then are made again from there, w_j = W + (w_j - x_j), as in DaSGD (Zhou
@@ -152,9 +151,9 @@ struct KStepOptions {
 ///   no measure for the momentum, so V is neither used nor changed); all ranks hold the same
 ///   afterwards. Does nothing between rounds.
 /// - **copy_for_evaluation()** gives what flush() would make of parameters and statistics.
-/// - **Replicated:** W, and V with momentum, or the outer optimizer's state. **State:** those, the
-/// place within the round and its
-///   period, rates, losses, counters, and the optimizer's; each rank's is its own.
+/// - **Replicated:** W, and V with momentum, or the outer optimizer's state.
+/// - **State:** those, the place within the round and its period, rates, losses, counters, and the
+///   optimizer's; each rank's is its own.
 ///
 /// Throws std::invalid_argument when arrays, layers and groups do not fit together, when layers
 /// differ in their `outer` group, and for options out of range. begin() throws it where `period_of`

@@ -67,9 +67,8 @@ struct ConvolutionSpec {
 ///   the first (each layout that one of their kernels prefers is kept once).
 /// - **Parts of images**: so do kernels for images of other extents and paddings. Packing
 ///   through one of those that share packs for all.
-/// - **Types.** Views have the spec's type; packed weights are of that type, too. Weights in the
-/// flat
-///   array, their gradient, and the bias with its own are fp32, and so are sums within the kernel.
+/// - **Types.** Views and packed weights have the spec's type. Weights in the flat array, their
+///   gradient, and the bias with its own are fp32, and so are sums within the kernel.
 /// - **Errors.** The constructor throws std::invalid_argument for impossible specs and
 ///   std::runtime_error when oneDNN resolves to its reference implementation, or the CPU does not
 ///   compute with the type.

@@ -33,8 +33,8 @@ namespace rondo::train {
 //     grid      sum c(B/Pc d_i, Pr) + 2 sum_{i>=2} c(B/Pc e_i, Pr) + 2 sum c(|W_i|/Pr, Pc)
 //     batch     the grid 1 x P
 //     model     the grid P x 1
-//     domain    sum h(B X_W X_C floor(k/2)) + sum_{i>=2} h(B Y_W Y_C floor(k/2)) + 2 sum c(|W_i|,
-//     P)
+//     domain    sum h(B X_W X_C floor(k/2)) + sum_{i>=2} h(B Y_W Y_C floor(k/2))
+//               + 2 sum c(|W_i|, P)
 //               with h(n) = alpha + beta n, and h(0) = 0; nothing on one rank
 //     integrated  fully connected layers as on the grid; convolutions by batch over all P while
 //               P <= B, beyond that by domain over P_r, with B/P_c samples and c(|W_i|, P)
@@ -131,12 +131,12 @@ struct LayerPlan {
 ///   - update_bytes, or optimizer_elements of the optimizer, and gradients that are sent as bf16
 ///     once more;
 ///   - three batches of its replica's input: two for training, one for the test set;
-///   - what every layer writes, redistributed values again, and the executor's buffers for
-///   gradients;
+///   - what every layer writes, redistributed values again, and the buffers for gradients;
 ///   - what kernels keep: weights in the layouts that oneDNN chooses on this machine, halos,
 ///   gathered
 ///     channels, what is packed for messages; a scratchpad as large as the largest.
-/// Of several micro-batches it is the largest that counts. Buffers of the transport come on top.
+///
+/// The largest of several micro-batches counts. Buffers of the transport come on top.
 struct GridPlan {
   Strategy strategy = Strategy::batch;
   int pr = 1;
