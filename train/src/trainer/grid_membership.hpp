@@ -39,8 +39,8 @@ class GridMembership {
   [[nodiscard]] int position() const noexcept;
   /// Does this rank run all layers by itself, so that no other takes part in its steps?
   [[nodiscard]] bool is_whole() const noexcept;
-  /// What all ranks of a replica know alike is told and counted by one of them.
-  [[nodiscard]] bool speaks() const noexcept { return position() == 0; }
+  /// Does this rank tell and count what all ranks of its replica know alike?
+  [[nodiscard]] bool reports_for_replica() const noexcept { return position() == 0; }
   /// The first rank of every replica.
   [[nodiscard]] std::vector<transport::RankInfo> leaders() const;
   /// The parameters that this rank holds.

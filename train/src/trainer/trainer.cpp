@@ -180,7 +180,7 @@ void Trainer::run_step() {
   meet_in_step(loss);
   finish_step();
   ++step_;
-  losses_.add(step_, loss, grid_.speaks() ? mine : 0);
+  losses_.add(step_, loss, grid_.reports_for_replica() ? mine : 0);
   if (on_step_) on_step_();
 }
 
@@ -266,14 +266,14 @@ void Trainer::run_paced_step() {
   finish_step();
   ++minibatch_;
   step_ = step_at(paced_samples());
-  losses_.add(step_ + 1, loss, grid_.speaks() ? mine : 0);
+  losses_.add(step_ + 1, loss, grid_.reports_for_replica() ? mine : 0);
   if (on_step_) on_step_();
   if (checkpoints_) checkpoints_->progress();
 }
 
 void Trainer::report_pushes() {
   // All ranks of a replica take the same turns.
-  if (!grid_.speaks()) traces_.pushes.clear();
+  if (!grid_.reports_for_replica()) traces_.pushes.clear();
   traffic_.begin_bookkeeping();
   log_.pushes(gather_pushes(world_, traces_.pushes));
   traffic_.end_bookkeeping();
@@ -400,7 +400,7 @@ Trainer::Evaluation Trainer::evaluate() {
     const auto [first, counted] = test_batch_from(next, share, size, dataset_->test.shape.n);
     const Batch batch = batches_.load_test(first, first + size);
     own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, counted),
-            grid_.speaks() ? counted.size() : 0);
+            grid_.reports_for_replica() ? counted.size() : 0);
     next = first + counted.last;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
