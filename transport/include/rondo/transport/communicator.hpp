@@ -156,9 +156,10 @@ class RONDO_TRANSPORT_API Communicator {
   }
 
   /// The same with parts of any length: in_counts[r] elements of `in` go to rank r, and
-  /// out_counts[r] elements come from it, in rank order. What one rank sends another, that one must
-  /// expect; else it fails there (Errc::mismatch), unless one of the two numbers is 0: then it
-  /// waits for its deadline. Both have one entry for each rank.
+  /// out_counts[r] elements come from it, in rank order. Both have one entry for each rank.
+  /// in_counts[r] on this rank must equal out_counts of this rank on r. If they differ, rank r
+  /// fails with Errc::mismatch; if exactly one of them is 0, the rank that waits fails at its
+  /// deadline.
   template <Element T>
   [[nodiscard]] Request alltoallv(std::span<const std::type_identity_t<T>> in,
                                   std::span<const std::size_t> in_counts, std::span<T> out,

@@ -38,7 +38,8 @@ class RONDO_TRANSPORT_API Request {
   ~Request();
 
   /// True once the operation has completed; throws its Error if it failed. Does not wait. Now and
-  /// then it looks for aborts and lost peers, as wait() does: whoever only tests notices them, too.
+  /// then it looks for aborts and lost peers, as wait() does, so a program that never waits notices
+  /// them as well.
   [[nodiscard]] bool test();
 
   /// Returns when the operation has completed. Throws Error if it failed, or after
