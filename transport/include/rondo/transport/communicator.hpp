@@ -205,7 +205,8 @@ class RONDO_TRANSPORT_API Communicator {
   [[nodiscard]] Request barrier();
 
   // Plans: the same operations, with arguments that are given once and started many times. Making
-  // one is local; starting one is as posting the operation.
+  // one is local; starting one is as posting the operation. `counts` and `neighbours` are read when
+  // the plan is made, and may be freed then.
 
   template <Element T>
   [[nodiscard]] Plan plan_allreduce(std::span<T> data, ReduceOp op = ReduceOp::sum) {
