@@ -6,8 +6,8 @@
 //
 // Parking: the holder keeps the token and lets a park go round instead. Whoever gets it stops and
 // lets it go on, so when it is back with the holder everybody has seen it, and nothing else is on
-// its way. Inside a node the words announce it, so that all workers stop after the mini-batch that
-// they are in, and not one after another.
+// its way. Inside a node all workers see it at once, by a count in shared memory, so that they stop
+// after the mini-batch that they are in, and not one after another.
 
 #include <rondo/sync/cyclic.hpp>
 

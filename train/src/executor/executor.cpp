@@ -315,9 +315,9 @@ tensor::Loss Executor::Impl::loss_of(const BatchPlan& plan, const Batch& batch, 
     return labels.subspan(static_cast<std::size_t>(own.first),
                           static_cast<std::size_t>(own.size()));
   };
-  // The gradient may replace the logits that it comes from.
+  // A bf16 executor has fp32 logits: their gradient is computed in their place, and rounded from
+  // there into `gradient`.
   const bool narrow = gradient.type != tensor::DataType::f32;
-  // fp32 logits of a bf16 executor become their own gradient, in place, and are rounded from there.
   const tensor::View<float> wide =
       narrow ? tensor::View<float>(logits_.data(), gradient.shape) : gradient.as<float>();
   const tensor::Loss loss =

@@ -69,7 +69,7 @@ bool is_link_local(const std::string& address) {
   return address.starts_with("fe80:") || address.starts_with("169.254.");
 }
 
-// The interface's address that says which network it is in; links use the first of IPv4 rather.
+// The interface's address that says which network it is in; links prefer the first IPv4 address.
 std::size_t best_address(const Interface& interface) {
   std::size_t best = interface.addresses.size();
   for (std::size_t i = interface.addresses.size(); i-- > 0;) {
@@ -260,7 +260,7 @@ bool names_only_tcp(const std::string& transports) {
   return tcp;
 }
 
-/// May `way` be gone when the user wants `wanted`?
+/// Does `wanted` allow this way?
 bool allows(const FabricName& wanted, const Way& way) {
   if (wanted.plugin != "auto" && wanted.plugin != way.plugin) return false;
   if (wanted.provider.empty()) return true;

@@ -50,7 +50,7 @@ void read_local(Claim& claim, const char* rank_name, const char* size_name) {
   claim.local_size = number(size_name, *size, 1);
 }
 
-// A batch script and an interactive shell have numbers of steps that are none.
+// A batch script and an interactive shell have special numbers instead of a step's.
 bool in_slurm_step() {
   constexpr std::uint64_t first_special = 0xFFFF'FFF0U;
   const auto step = variable("SLURM_STEP_ID");

@@ -58,7 +58,8 @@ class StoreServer final : public ServiceTask {
 
   [[nodiscard]] const StoreStatistics& statistics() const noexcept { return statistics_; }
 
-  /// An address of this host at which a rank has come, rather not loopback; from any thread.
+  /// An address of this host at which a rank has come: not loopback, if there is another. From any
+  /// thread.
   [[nodiscard]] std::string reached_at() const;
 
   void list(std::vector<pollfd>& entries) override;
@@ -73,7 +74,7 @@ class StoreServer final : public ServiceTask {
   struct Unverified {
     Connection connection;
     StoreHandshake handshake;
-    Clock::time_point until;  ///< the beginning of time when it has been decided
+    Clock::time_point until;  ///< time_point::min() once the connection was accepted or refused
   };
   struct Member {
     Connection connection;
@@ -172,8 +173,8 @@ class StoreClient final : public SideChannel {
   [[nodiscard]] const StoreServer* server() const noexcept { return server_.get(); }
 
   /// This host's address on the way to rank 0, proved by having connected; on rank 0 one at which
-  /// other ranks have reached it, rather not loopback. Empty on rank 0 before the first
-  /// allgather(), and when it is alone.
+  /// other ranks have reached it: not loopback, if there is another. Empty on rank 0 before the
+  /// first allgather(), and when it is alone.
   [[nodiscard]] std::string local_address() const;
 
  private:

@@ -245,7 +245,7 @@ void StoreServer::take_blob(std::size_t rank, const Frame& frame, Clock::time_po
   answer(frame.type);
 }
 
-// Of the ranks of the sender's node. Others are not for it to speak for.
+// Parts of ranks on other nodes are ignored.
 void StoreServer::take_parts(std::size_t rank, const Frame& frame, Clock::time_point now) {
   std::optional<NodeParts> parts = decode_parts(frame.payload);
   if (!parts || !failure_.empty()) return;

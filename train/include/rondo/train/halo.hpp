@@ -31,8 +31,8 @@ struct Window {
   [[nodiscard]] constexpr bool operator==(const Window&) const noexcept = default;
 };
 
-/// The far side of a window's arithmetic, as one stretch, and the padding with which a kernel that
-/// has only this stretch and its own part computes what the unsplit one does.
+/// A range of inputs or outputs, and the padding that a kernel needs to compute from this range
+/// alone.
 struct Reach {
   Range range = {};
   std::int64_t before = 0;

@@ -127,8 +127,8 @@ class RONDO_TRAIN_API Partition {
   [[nodiscard]] Box box_of(int rank) const { return box(block_of(rank)); }
   /// In rising order.
   [[nodiscard]] std::span<const int> ranks_of(int block) const;
-  /// The how manieth holder of its block a rank is, in rank order. Ranks of equal index hold
-  /// different blocks, which together make up the array once.
+  /// The position of `rank` among the ranks that hold the same block, from 0. Ranks of equal index
+  /// hold different blocks, which together make up the array once.
   [[nodiscard]] int holder_index(int rank) const;
   /// box_of() all ranks.
   [[nodiscard]] std::vector<Box> boxes() const;
