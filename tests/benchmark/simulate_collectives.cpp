@@ -206,7 +206,7 @@ int predict(const Machine& machine) {
 std::size_t number(const std::string& word) {
   std::size_t used = 0;
   const unsigned long value = std::stoul(word, &used);
-  if (used != word.size() || value == 0) throw std::invalid_argument(word + " is no number");
+  if (used != word.size() || value == 0) throw std::invalid_argument(word + " is not a number");
   return value;
 }
 

@@ -99,7 +99,7 @@ TEST(SchemePluginTest, RefusesSettingsThatItDoesNotKnow) {
                  AllOf(HasSubstr("update.plugin_settings: "),
                        HasSubstr("does not know perid; it knows period, pull")));
   expect_refusal(with_plugin(elastic_averaging(), {{"period", "often"}}),
-                 HasSubstr("has made no scheme: period: \"often\" is no number"));
+                 HasSubstr("has made no scheme: period: \"often\" is not a number"));
   expect_refusal(with_plugin(elastic_averaging(), {{"period", "0"}}),
                  HasSubstr("period must be at least 1"));
 }

@@ -17,7 +17,7 @@ struct RatePoint {
 class SmoothedLoss {
  public:
   /// The mean with `loss` as the newest. Nothing: training has diverged, because the mean is more
-  /// than 4 times its least value so far, or no number.
+  /// than 4 times its least value so far, or NaN or Inf.
   [[nodiscard]] std::optional<double> add(double loss);
 
  private:

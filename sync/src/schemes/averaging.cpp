@@ -78,7 +78,7 @@ class AveragingScheme final : public SchemeBase {
         overlap_steps_(options.overlap_steps),
         schedule_(described.name, options.period, levels, outer()) {
     if (!(clip_norm_ >= 0.0)) {
-      refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or no number");
+      refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or NaN");
     }
     check_fragments(options.fragments, options.period);
     if (overlap_steps_ < 0) {
@@ -176,7 +176,7 @@ class AveragingScheme final : public SchemeBase {
 void AveragingScheme::check_fragments(std::int64_t fragments, std::int64_t period) const {
   const auto layers = static_cast<std::int64_t>(replica().layers.size());
   const std::string given = "fragments of " + std::to_string(fragments);
-  if (fragments < 1) refuse(given + " are no number of parts; it is at least 1");
+  if (fragments < 1) refuse("fragments must be at least 1, not " + std::to_string(fragments));
   if (fragments == 1) return;
   if (fragments > layers) {
     refuse(given + " are more than the replica's layers, which are " + std::to_string(layers));

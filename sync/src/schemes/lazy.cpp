@@ -24,7 +24,7 @@
 
 namespace rondo::sync {
 
-// Both are true of gradients that agree. Comparisons with a number that is none are false.
+// Both are true of gradients that agree. A comparison with NaN is false.
 ProbeTests test_probe(const ProbeProducts& products, std::int64_t iterations) {
   return {products.last_sum - products.last_last >= 0.0,
           static_cast<double>(iterations) * products.last_last <= products.sum_sum};
@@ -330,7 +330,7 @@ std::span<const Layer> LazyScheme::checked_layers() const {
   }
   if (options_.max_interval < 0) refuse("max_interval is negative; 0 means no cap");
   if (!(options_.max_interval_rate >= 0.0)) {
-    refuse("max_interval_rate is negative or no number; 0 means no cap");
+    refuse("max_interval_rate is negative or NaN; 0 means no cap");
   }
   const auto layers = std::span<const Layer>(replica().layers).first(count);
   const bool in_slices = replica().slices.over != nullptr;

@@ -20,7 +20,7 @@ struct ProbeProducts {
   double sum_sum = 0.0;    ///< |G|^2
 };
 
-/// Numbers that are none fail both.
+/// Products that are NaN fail both.
 [[nodiscard]] ProbeTests test_probe(const ProbeProducts& products, std::int64_t iterations);
 
 /// What all probes that the controller looks at say.

@@ -21,7 +21,7 @@ double SchemeSettings::number(std::string_view name, double otherwise) const {
   const char* const end = given.data() + given.size();
   const auto [last, error] = std::from_chars(given.data(), end, value);
   if (error == std::errc{} && last == end) return value;
-  throw std::invalid_argument(std::string(name) + ": \"" + given + "\" is no number");
+  throw std::invalid_argument(std::string(name) + ": \"" + given + "\" is not a number");
 }
 
 std::vector<std::string> SchemeSettings::never_asked_for() const {

@@ -33,7 +33,7 @@ struct ReportedRun {
 /// in `problems`. Throws UsageError when the folder holds neither.
 [[nodiscard]] ReportedRun read_reported_run(const std::filesystem::path& folder);
 
-/// A number of an event; nothing when it is absent, null, or no number.
+/// A number of an event; nothing when it is absent, null, or not a number.
 [[nodiscard]] std::optional<double> number_in(const nlohmann::json& event, const char* name);
 
 /// A text of an event; empty when it is absent.

@@ -142,7 +142,7 @@ std::string describe(const Limits& limits) {
   return "must be finite";
 }
 
-// NaN and infinities are no numbers of a configuration.
+// No value of a configuration is NaN or infinite.
 bool lies_within(double number, const Limits& limits) {
   if (!std::isfinite(number)) return false;
   const bool above = limits.open_least ? number > limits.least : number >= limits.least;

@@ -222,7 +222,7 @@ const AugmentationKind* find_augmentation(std::string_view text) {
   return found == augmentation_kinds().end() ? nullptr : &*found;
 }
 
-// The numbers behind the colon, separated by commas; empty when they are no numbers.
+// The numbers behind the colon, separated by commas; empty when one is not a number.
 Numbers read_numbers(std::string_view text) {
   Numbers numbers;
   const char* begin = text.data();

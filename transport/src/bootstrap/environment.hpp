@@ -71,10 +71,10 @@ void read_options(LaunchInfo& launch);
 [[nodiscard]] std::optional<std::string> variable(const char* name);
 
 /// `text`, the value of variable `name`, as a number. Throws Error(rendezvous_failed) that names it
-/// when it is none, or below `least`.
+/// when it is not a number, or below `least`.
 [[nodiscard]] int number(const char* name, const std::string& text, int least);
 
-/// The whole of `text` as a number; nothing when it is none.
+/// The whole of `text` as a number; nothing when it is not a number.
 [[nodiscard]] std::optional<std::uint64_t> parse_number(std::string_view text);
 
 /// For messages.

@@ -24,7 +24,7 @@ constexpr std::size_t most_nodes = 100'000;
                   "' is no node list of Slurm, such as n[01-03,7]; correct SLURM_STEP_NODELIST");
 }
 
-// The whole of `text` as a number from 0 on; -1 when it is none.
+// The whole of `text` as a number from 0 on; -1 when it is not a number.
 int number_of(std::string_view text) {
   int number = 0;
   const char* end = text.data() + text.size();

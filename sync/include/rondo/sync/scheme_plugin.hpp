@@ -27,7 +27,7 @@ class RONDO_SYNC_API SchemeSettings {
   /// The text under that name, or `otherwise`.
   [[nodiscard]] std::string text(std::string_view name, std::string_view otherwise) const;
   /// The number under that name, or `otherwise`. Throws std::invalid_argument, which begins with
-  /// the name, when the text is no number.
+  /// the name, when the text is not a number.
   [[nodiscard]] double number(std::string_view name, double otherwise) const;
 
   /// Names that were given but never asked for: misspelt ones.

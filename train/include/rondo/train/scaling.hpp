@@ -90,8 +90,9 @@ struct ScalingPoint {
 
 /// A point for each number of ranks that have a sample each. The scheme and its keys are those of
 /// experiment.update; a lazy scheme's layers, if "auto", are those whose reduction is not hidden on
-/// that many ranks. Throws std::invalid_argument where an option is impossible, or no number of
-/// ranks has a sample for each, ConfigError where lazy_layers is impossible.
+/// that many ranks. Throws std::invalid_argument where an option is impossible, or where each of
+/// the numbers of ranks would leave a rank without a sample; ConfigError where lazy_layers is
+/// impossible.
 [[nodiscard]] RONDO_TRAIN_API std::vector<ScalingPoint> predict_scaling(
     const Model& model, const Experiment::Update& update, const ScalingOptions& options,
     const ComputeCosts& costs);
