@@ -83,7 +83,7 @@ struct CyclicOptions {
   /// entry says and waits for what it says, whatever the clock; after its last entry it goes by
   /// arrivals again. An event that comes instead of the scripted one throws std::runtime_error.
   std::vector<Turn> script = {};
-  /// Told every Turn of this rank, on the scheme's thread.
+  /// Called after every turn of this rank, on the scheme's thread.
   std::function<void(const Push&)> on_push = {};
 };
 

@@ -59,8 +59,8 @@ struct LazyOptions {
   /// Does a window end with an update for each of its iterations, by their mean gradient, instead
   /// of one by the sum? Momentum and weight decay then act as often as in synchronous SGD.
   bool updates_per_iteration = false;
-  /// Of the layers that are not lazy, see SynchronousOptions. The second is used only if no layer
-  /// is lazy: otherwise the lazy layers' backward hides the last bucket's reduction.
+  /// Buckets of the layers that are not lazy, see SynchronousOptions. The second is used only if no
+  /// layer is lazy: otherwise the lazy layers' backward hides the last bucket's reduction.
   std::size_t bucket_bytes = 256 * 1024;
   std::size_t last_bucket_bytes = 64 * 1024;
   /// What gradients and their sums over a window are sent as, see SynchronousOptions.

@@ -169,7 +169,7 @@ struct LearningRate {
   std::vector<std::int64_t> milestones = {};  ///< steps from the start of training, in any order
   double factor = 0.1;                        ///< from step `milestone` on
 
-  /// Of step 0 <= step.
+  /// The learning rate of step `step`, counted from 0.
   [[nodiscard]] RONDO_SYNC_API double at(std::int64_t step) const noexcept;
 };
 

@@ -48,7 +48,7 @@ struct Slices {
 
   /// The ranks of this replica, in the same order in every replica; lent. Null: there is but one.
   transport::Communicator* over = nullptr;
-  /// Of the flat arrays, in ascending order; only if `over` is given.
+  /// Parts of the flat arrays that this rank counts, in ascending order; only if `over` is given.
   std::vector<Part> counted = {};
 };
 

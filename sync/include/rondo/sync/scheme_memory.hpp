@@ -48,7 +48,8 @@ struct ReplicaSizes {
                                                    const KStepOptions& options);
 [[nodiscard]] RONDO_SYNC_API std::size_t memory_of(const ReplicaSizes& sizes,
                                                    const HierarchicalOptions& options);
-/// Of make_cyclic(), whose options do not matter; `has_store`: of the first rank of a node.
+/// The same for make_cyclic(), whose options do not matter; `has_store`: this rank is the first of
+/// its node.
 [[nodiscard]] RONDO_SYNC_API std::size_t memory_of_cyclic(const ReplicaSizes& sizes,
                                                           bool has_store);
 

@@ -42,8 +42,8 @@ class RONDO_SYNC_API SchemeSettings {
   mutable std::set<std::string, std::less<>> asked_for_;
 };
 
-/// Of a plug-in and the program that loads it: they share C++ classes, so both must have the same.
-/// Raised with the ABI of librondo-sync.
+/// A plug-in and the program that loads it share C++ classes, so both must have the same version.
+/// It is raised with the ABI of librondo-sync.
 inline constexpr std::uint32_t scheme_plugin_version = 1;
 
 /// An update scheme in a library of its own, which `rondo train` loads (update.plugin). The library

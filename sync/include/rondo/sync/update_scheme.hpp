@@ -29,7 +29,7 @@ enum class WarmUp : std::uint8_t {
 
 /// What a scheme can do and what it needs.
 ///
-/// Who offers schemes to others (configuration files, plans, reports) asks this instead of
+/// Code that offers schemes to others (configuration files, plans, reports) asks this instead of
 /// comparing names: what holds for a scheme is then said in one place, where the scheme is.
 struct SchemeDescription {
   std::string_view name = {};  ///< in configurations, messages and saved states; outlives all uses

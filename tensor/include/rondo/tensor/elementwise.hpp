@@ -58,7 +58,7 @@ struct MixedLabels {
 /// gradient are sums over the batch, not means: ranks add them up and divide once. `gradient`
 /// may be the same memory as `logits`; data == nullptr: not wanted.
 ///
-/// Of a mixture the target is that of the label times `mixed.share` and that of the other label
+/// The target of a mixture is that of the label times `mixed.share`, plus that of the other label
 /// times the rest; it counts as correct when the label of the larger share is on top.
 RONDO_TENSOR_API Loss softmax_cross_entropy(Engine& engine, View<const float> logits,
                                             std::span<const std::int32_t> labels, float smoothing,

@@ -14,7 +14,7 @@ namespace rondo::tensor {
 /// Bytes that a layer takes from its engine's memory resource when it is made.
 struct KernelMemory {
   std::size_t own = 0;  ///< packed weights, indices of maxima, statistics
-  // Of these the engine has one for all layers, which is as large as the largest.
+  // The engine has one of each for all layers, which is as large as the largest.
   std::size_t scratchpad = 0;
   std::size_t reorder_buffer = 0;
 };

@@ -24,7 +24,7 @@ namespace rondo::train {
 
 class StepProfile;
 
-/// Told how far a step has come; the trainer passes it on to the update scheme.
+/// Its functions are called as a step proceeds; the trainer passes that on to the update scheme.
 class RONDO_TRAIN_API StepObserver {
  public:
   StepObserver() = default;
@@ -55,9 +55,9 @@ struct ExecutorOptions {
   /// The most images that evaluate() takes at once; 0: as many as the largest training batch.
   std::int64_t evaluation_batch = 0;
   float label_smoothing = 0.0F;
-  /// Of activations, their gradients, and the weights as kernels read them. Parameters, their
-  /// gradients, statistics and logits are fp32. A convolution that is split in space and by channel
-  /// at once has a kernel for f32 alone.
+  /// The type of activations, their gradients, and the weights as kernels read them. Parameters,
+  /// their gradients, statistics and logits are fp32. A convolution that is split in space and by
+  /// channel at once has a kernel for f32 alone.
   tensor::DataType precision = tensor::DataType::f32;
   std::uint64_t seed = 1;  ///< of what layers draw: dropout
 };
@@ -118,8 +118,8 @@ class RONDO_TRAIN_API Executor {
   /// of, made without training_batches. No labels, and weights are packed once.
   [[nodiscard]] std::span<const float> infer(std::span<const float> images, std::int64_t samples);
 
-  /// Of the images of a batch of so many samples, the part that this rank reads; the rest may hold
-  /// any finite values. Labels are needed of all samples.
+  /// The part that this rank reads of the images of a batch of so many samples. The rest may hold
+  /// any finite values; labels are needed of all samples.
   [[nodiscard]] Box images_read(std::int64_t samples) const;
 
   /// The logits of the last evaluate() or infer(): samples x classes, on a grid of the samples that

@@ -169,8 +169,8 @@ struct Experiment {
     std::string plan = "given";       ///< given: by these keys; auto: the planner chooses; chosen:
                                       ///< by these keys, which the planner has chosen
     std::string batch_norm = "rank";  ///< who shares statistics: rank, replica, all
-    /// Of layers whose name matches, by the first pattern that does (* any characters, ? any one):
-    /// "sample", "replica", or "height=A width=B channel=C filter=D", parts of 1 left out.
+    /// Splits of layers by name: the first pattern that matches counts (* any characters, ? any
+    /// one): "sample", "replica", or "height=A width=B channel=C filter=D", parts of 1 left out.
     TextTable layers = {};
 
     [[nodiscard]] bool operator==(const Grid&) const = default;

@@ -39,8 +39,8 @@ struct BackwardOperands {
   tensor::AnyView dx = {};            ///< data == nullptr: not wanted
   std::span<const float> parameters = {};
   std::span<float> gradients = {};  ///< overwritten
-  /// Of a layer of several inputs, instead of dx: the gradient of each, data == nullptr where it is
-  /// not wanted. The first may be dy where the layer works in place; no other is.
+  /// A layer of several inputs has these instead of dx: the gradient of each, data == nullptr where
+  /// it is not wanted. The first may be dy where the layer works in place; no other is.
   std::span<const tensor::AnyView> input_gradients = {};
   RandomKey random = {};
 };

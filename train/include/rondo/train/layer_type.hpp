@@ -98,7 +98,7 @@ struct KernelContext {
   tensor::DataType type = tensor::DataType::f32;  ///< of activations; sums over ranks are fp32
 
   [[nodiscard]] bool trains() const noexcept { return purpose == KernelPurpose::training; }
-  /// Of this rank, within its replica; what Partition::box_of() asks for.
+  /// This rank's number within its replica: what Partition::box_of() asks for.
   [[nodiscard]] RONDO_TRAIN_API int rank() const noexcept;
 };
 

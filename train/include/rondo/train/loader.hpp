@@ -90,8 +90,8 @@ struct LoaderOptions {
   std::uint64_t seed = 1;
   std::int64_t largest_range = 128;              ///< the most samples that are asked for at once
   std::vector<Augmentation> augmentations = {};  ///< of training images, in this order
-  /// Of an ImageSource, where no augmentation chooses a window: the centre, whose shorter side is
-  /// this share of the original's.
+  /// Where no augmentation chooses a window in the images of an ImageSource, it is their centre,
+  /// whose shorter side is this share of the original's.
   double centre_crop = 1.0;
   /// How many announced ranges are prepared; 0: 1 for images in memory, 3 for an ImageSource.
   int ahead = 0;
@@ -100,7 +100,7 @@ struct LoaderOptions {
   int decoders = 0;
   std::vector<int> decoder_cpus = {};  ///< of these threads; empty: those of this thread
   BrokenImages broken = BrokenImages::refuse;
-  /// Told of an image that is skipped, when it is met for the first time, on a decoder's thread.
+  /// Called when an image that is skipped is met for the first time, on a decoder's thread.
   std::function<void(const std::string& problem)> on_broken = {};
 };
 

@@ -159,11 +159,11 @@ class ModelBuilder {
   ValueId add(std::string name, LayerKind kind, ValueId x) {
     return append(std::move(name), std::move(kind), {x});
   }
-  /// With a residual, or of two inputs.
+  /// Adds a layer with a residual, or of two inputs.
   ValueId add(std::string name, LayerKind kind, ValueId x, ValueId second) {
     return append(std::move(name), std::move(kind), {x, second});
   }
-  /// Of any number of inputs.
+  /// Adds a layer of any number of inputs.
   ValueId add(std::string name, LayerKind kind, std::vector<ValueId> inputs) {
     return append(std::move(name), std::move(kind), std::move(inputs));
   }

@@ -230,8 +230,8 @@ struct ChannelPosition {
 /// What a rank has of x after the allgather: part i_C of p_C of the channels.
 [[nodiscard]] RONDO_TRAIN_API Box gathered_input(const Partition& x, ChannelGrid grid, int rank);
 
-/// Of what a rank has partial sums before the reduce-scatter: part i_F of p_F of y's channels,
-/// where y's extents are `y`.
+/// The part of y of which a rank has partial sums before the reduce-scatter: part i_F of p_F of the
+/// channels, where y's extents are `y`.
 [[nodiscard]] RONDO_TRAIN_API Box partial_output(const Partition& x, ChannelGrid grid,
                                                  tensor::Shape y, int rank);
 

@@ -91,12 +91,12 @@ struct PlanOptions {
   /// Threads of ranks that share a core, at least 1: best_plans() lets computing take so many times
   /// as long.
   double ranks_per_core = 1.0;
-  /// Of activations: their exchanges and memory. Sums over ranks, parameters and gradients are
-  /// fp32.
+  /// The type of activations, in exchanges and in memory. Sums over ranks, parameters and gradients
+  /// are fp32.
   tensor::DataType type = tensor::DataType::f32;
-  /// Of weight gradients as ranks send them; in bf16 a rank has room for them once more.
+  /// The type of weight gradients as ranks send them; in bf16 a rank has room for them once more.
   tensor::DataType gradient_type = tensor::DataType::f32;
-  /// Who shares the statistics of batch norm; best_plans() counts what that exchanges.
+  /// The ranks that share the statistics of batch norm; best_plans() counts what that exchanges.
   BatchNormScope batch_norm = BatchNormScope::rank;
   /// best_plans(): the optimizer needs whole layers on every rank, as "lars" does.
   bool whole_layers = false;

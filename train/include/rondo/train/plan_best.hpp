@@ -98,8 +98,9 @@ struct BestPlan {
   double exchange_seconds = 0.0;
   double reduction_seconds = 0.0;
   double redistribution_seconds = 0.0;
-  /// Of the step, with what backward hides of the reductions: what the search minimises, layer by
-  /// layer; with options.bucket_bytes, of what it found, with layers reduced together.
+  /// Seconds of a step in which backward hides what it can of the reductions. The search minimises
+  /// them layer by layer; with options.bucket_bytes they are those of what it found, with layers
+  /// reduced together.
   double overlapped_seconds = 0.0;
   std::uint64_t bytes_per_rank = 0;
   std::string refused = {};  ///< why there are no splits for this grid; empty: there are
@@ -131,9 +132,8 @@ struct BestPlan {
 /// before it is split may still be split over its filters); images split into parts thinner than
 /// the halo, or into none; by sample with P > B.
 ///
-/// Of splits in space and by channel at once two are considered: rows in as few parts as P_r
-/// allows, and either channels or filters. All of them would make the search up to a hundred times
-/// as long.
+/// Two splits in space and by channel at once are considered: rows in as few parts as P_r allows,
+/// and either channels or filters. All of them would make the search up to a hundred times as long.
 ///
 /// Refused: what does not fit into memory_limit, and replicas that can be split in more than 254
 /// ways.

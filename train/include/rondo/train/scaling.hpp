@@ -66,11 +66,11 @@ struct ScalingOptions {
   int ranks_per_node = 1;
   double port_bandwidth = 0.0;  ///< see PlanOptions, as the next
   transport::AllreducePaths paths = transport::AllreducePaths();
-  /// Of schemes with has_mean_period(): mean iterations of a window (lazy, at most
+  /// Counts for schemes with has_mean_period(): mean iterations of a window (lazy, at most
   /// update.max_interval), or steps of a round.
   double tau = 1.0;
   int optimizer_elements = 1;  ///< that the optimizer keeps for a parameter: S / M
-  /// Of gradients as ranks send them: bf16 counts as half as many elements.
+  /// The type of gradients as ranks send them: bf16 counts as half as many elements.
   tensor::DataType gradient_type = tensor::DataType::f32;
 };
 

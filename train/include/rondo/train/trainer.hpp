@@ -50,8 +50,8 @@ enum class RunRequest : int {
   checkpoint_and_stop = 2,  ///< leave a checkpoint, and throw Stopped
 };
 
-/// Told to a progress line after every step; figures are of the current epoch. Loss, accuracy and
-/// communication are rank 0's own, so that telling them costs no communication.
+/// What a progress line shows after every step; figures are of the current epoch. Loss, accuracy
+/// and communication are rank 0's own, so that showing them costs no communication.
 struct Progress {
   std::int64_t epoch = 0;  ///< 1-based
   std::int64_t epochs = 0;
@@ -171,8 +171,8 @@ struct TrainerOptions {
 /// Trains `experiment` on all ranks of `world`; returns the last epoch's metrics (the same on
 /// every rank). Collective.
 ///
-/// Of every step's global batch of B samples, rank r of P takes samples B*r/P to B*(r+1)/P,
-/// rounded down. The run ends after [train] epochs, or within an epoch after max_steps. Where
+/// Rank r of P takes samples B*r/P to B*(r+1)/P, rounded down, of every step's global batch of B
+/// samples. The run ends after [train] epochs, or within an epoch after max_steps. Where
 /// replicas do not step together (cyclic), every rank has mini-batches of its own, with as many
 /// samples, and an epoch or the run ends when all ranks together have trained its samples.
 ///

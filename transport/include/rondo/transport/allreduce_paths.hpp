@@ -23,8 +23,8 @@ class RONDO_TRANSPORT_API AllreducePaths {
   /// std::invalid_argument, which says where it is wrong.
   explicit AllreducePaths(const std::string& table = {});
 
-  /// Of an allreduce of `bytes` between so many `ends`: nodes, or ranks if each has a node of its
-  /// own.
+  /// The path of an allreduce of `bytes` between so many `ends`: nodes, or ranks if each has a node
+  /// of its own.
   [[nodiscard]] AllreducePath of(std::size_t ends, std::size_t bytes) const noexcept;
 
   /// Into how many blocks an allreduce of `bytes` is cut where nodes have several ranks, so that

@@ -21,7 +21,7 @@ enum class Errc {
 [[nodiscard]] RONDO_TRANSPORT_API const std::error_category& error_category() noexcept;
 [[nodiscard]] RONDO_TRANSPORT_API std::error_code make_error_code(Errc code) noexcept;
 
-/// Who and what an Error is about.
+/// The peer and the operation that an Error is about.
 struct ErrorDetail {
   int rank = -1;               ///< the peer at fault in the World, or -1
   int pid = 0;                 ///< its process, or 0 when unknown

@@ -126,7 +126,7 @@ enum class Threads {
   multiple,  ///< any number at the same time, each with communicators and requests of its own
 };
 
-/// Told to WorldOptions::on_stall when a wait has lasted for WorldOptions::stall_warning.
+/// A wait that has lasted for WorldOptions::stall_warning, as WorldOptions::on_stall gets it.
 struct Stall {
   int rank;                            ///< who waits
   std::string operation;               ///< what for, for example "allreduce #12 of 1024 f32"
@@ -157,8 +157,8 @@ struct FabricOptions {
 /// Settings of a World; the defaults suit training. All ranks pass the same.
 struct WorldOptions {
   Waiting waiting = Waiting::automatic;  ///< the same on all ranks, which is checked
-  /// Of every wait without one of its own. Time in which the rank does not run (it is suspended, or
-  /// stopped by a debugger) does not count.
+  /// The limit of every wait without one of its own. Time in which the rank does not run (it is
+  /// suspended, or stopped by a debugger) does not count.
   std::chrono::milliseconds deadline{300'000};
   std::chrono::milliseconds stall_warning{10'000};  ///< when the observer is called
   std::chrono::milliseconds rendezvous_deadline{60'000};
