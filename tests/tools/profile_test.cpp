@@ -77,9 +77,22 @@ TEST(ProfileTest, RecordsTheStepsOfItsRangeAlone) {
   EXPECT_GE(profile.spans()[1].end_ns, profile.spans()[0].end_ns);
 }
 
-TEST(ProfileTest, DoesNothingWithoutAProfile) {
-  const StepProfile::Step whole(nullptr, 1);
-  const StepProfile::Part part(nullptr, "load");
+TEST(ProfileTest, RecordsNothingOfStepsAndPartsWithoutAProfile) {
+  StepProfile profile(1, 5);
+
+  {
+    const StepProfile::Step without(nullptr, 1);
+    const StepProfile::Part outside(&profile, "load");
+  }
+  {
+    const StepProfile::Step whole(&profile, 2);
+    const StepProfile::Part without(nullptr, "load");
+  }
+
+  EXPECT_EQ(profile.steps(), 1);
+  ASSERT_THAT(profile.spans(), SizeIs(1));
+  EXPECT_STREQ(profile.spans()[0].part, "step");
+  EXPECT_EQ(profile.spans()[0].step, 2);
 }
 
 TEST(ProfileTest, PutsTheKernelAloneBesideTheSameInTheStep) {
