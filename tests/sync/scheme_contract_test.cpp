@@ -302,7 +302,7 @@ TEST(CyclicContractTest, AnIterationBetweenNodesAllocatesNothing) {
 INSTANTIATE_TEST_SUITE_P(Schemes, SchemeContractTest, ValuesIn(schemes_under_test()),
                          [](const auto& tested) { return tested.param.name; });
 
-TEST(AllocationCounterTest, Counts) {
+TEST(AllocationCounterTest, SeesAllocationsOfThisThread) {
   const std::size_t before = rondo::test::allocations_of_this_thread();
 
   const auto sgd = make_sgd(10, {});

@@ -142,7 +142,7 @@ TEST(CustomLayerTest, FollowsTheLayoutOfItsInputOnAGrid) {
   });
 }
 
-TEST(CustomLayerTest, HasPlans) {
+TEST(CustomLayerTest, ThePlannerFindsAUsablePlan) {
   const std::vector<BestPlan> plans =
       best_plans(make_model(scaled), {.ranks = 4, .batch = 8}, FlopRate(1e9));
   ASSERT_FALSE(plans.empty());

@@ -375,14 +375,14 @@ void expect_answer(const std::string& text) {
   }
 }
 
-TEST(DamagedConfigTest, CutAnywhere) {
+TEST(DamagedConfigTest, IsReadOrRefusedWhereverItIsCut) {
   for (std::size_t length = 0; length <= whole.size(); ++length) {
     expect_answer(std::string(whole.substr(0, length)));
     expect_answer(std::string(whole.substr(length)));
   }
 }
 
-TEST(DamagedConfigTest, ChangedAtRandom) {
+TEST(DamagedConfigTest, IsReadOrRefusedAfterRandomChanges) {
   std::mt19937 random(1);
 
   for (int round = 0; round < 2000; ++round) {
@@ -396,7 +396,7 @@ TEST(DamagedConfigTest, ChangedAtRandom) {
   }
 }
 
-TEST(DamagedConfigTest, RandomBytes) {
+TEST(DamagedConfigTest, RandomBytesAreReadOrRefused) {
   std::mt19937 random(2);
   for (int round = 0; round < 500; ++round) {
     std::string text(random() % 64, ' ');
@@ -405,7 +405,7 @@ TEST(DamagedConfigTest, RandomBytes) {
   }
 }
 
-TEST(DamagedConfigTest, SettingsChangedAtRandom) {
+TEST(DamagedConfigTest, ARandomSettingIsReadOrRefused) {
   std::mt19937 random(3);
 
   for (int round = 0; round < 2000; ++round) {

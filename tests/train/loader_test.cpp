@@ -206,7 +206,8 @@ TEST(LoaderTest, GivesTheTestSetInOrderAndWithoutAugmentation) {
   EXPECT_EQ(loader.load_test(4, 4).samples, 0);
 }
 
-TEST(LoaderTest, CanEndWhileItReadsAhead) {
+// If the loader's threads did not end, its destructor would wait until the test's time limit.
+TEST(LoaderTest, StopsReadingAheadWhenItIsDestroyed) {
   const Dataset dataset = counting_dataset(100);
   for (int i = 0; i < 20; ++i) {
     Loader loader(dataset, {.global_batch = 100, .largest_range = 100});

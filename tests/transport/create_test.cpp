@@ -126,8 +126,7 @@ TEST(CreateTest, JoinsProcesses) {
   });
 }
 
-// As nodes whose ranks meet at the store of rank 0.
-TEST(CreateTest, JoinsNodes) {
+TEST(CreateTest, JoinsTheRanksOfTwoNodesThroughTheStoreOfRankZero) {
   constexpr int ranks = 4;
   SharedAllgather shared(ranks);
   test::expect_success(ranks, test::MeetingPlace{.coordinator = "of nobody"}, [&] {

@@ -183,7 +183,7 @@ TEST_P(HierarchicalTest, ReduceInPlaceAtTheRoot) {
   });
 }
 
-TEST_P(HierarchicalTest, AllgatherOfEqualShares) {
+TEST_P(HierarchicalTest, AllgatherPutsEqualSharesInRankOrder) {
   run([](Rank& at) {
     for (const std::size_t count : {0U, 1U, 7U, 5'003U, 100'001U}) {
       const Ints given = at.values(count);
@@ -204,7 +204,7 @@ TEST_P(HierarchicalTest, AllgatherOfEqualShares) {
   });
 }
 
-TEST_P(HierarchicalTest, AllgatherOfListedShares) {
+TEST_P(HierarchicalTest, AllgatherPutsListedSharesInRankOrder) {
   run([](Rank& at) {
     for (const std::size_t unit : {1U, 1'003U, 100'001U}) {
       const std::vector<std::size_t> shares = uneven(ranks(), unit);
@@ -222,7 +222,7 @@ TEST_P(HierarchicalTest, AllgatherOfListedShares) {
   });
 }
 
-TEST_P(HierarchicalTest, ReduceScatterOfEqualShares) {
+TEST_P(HierarchicalTest, ReduceScatterGivesEachRankAnEqualShare) {
   run([](Rank& at) {
     for (const std::size_t count : {0U, 1U, 7U, 5'003U, 100'001U}) {
       Ints data = at.values(count * ranks());
@@ -239,7 +239,7 @@ TEST_P(HierarchicalTest, ReduceScatterOfEqualShares) {
   });
 }
 
-TEST_P(HierarchicalTest, ReduceScatterOfListedShares) {
+TEST_P(HierarchicalTest, ReduceScatterGivesEachRankItsListedShare) {
   run([](Rank& at) {
     for (const std::size_t unit : {1U, 1'003U, 100'001U}) {
       const std::vector<std::size_t> shares = uneven(ranks(), unit);
@@ -255,7 +255,7 @@ TEST_P(HierarchicalTest, ReduceScatterOfListedShares) {
 }
 
 // Columns of an image: rows with gaps, of few and of many bytes.
-TEST_P(HierarchicalTest, AllgatherAndReduceScatterOfRows) {
+TEST_P(HierarchicalTest, AllgatherAndReduceScatterOfRowsLeaveTheGapsAlone) {
   run([](Rank& at) {
     for (const std::size_t rows : {3U, 20'001U}) {
       const std::vector<std::size_t> shares = uneven(ranks(), 2);
@@ -294,7 +294,7 @@ TEST_P(HierarchicalTest, AllgatherAndReduceScatterOfRows) {
   });
 }
 
-TEST_P(HierarchicalTest, AlltoallOfShortAndOfLongParts) {
+TEST_P(HierarchicalTest, AlltoallSendsShortAndLongPartsToTheirRanks) {
   run([](Rank& at) {
     for (const std::size_t count : {0U, 1U, 9U, 1'001U}) {
       const Ints given = at.values(count * ranks());

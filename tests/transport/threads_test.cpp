@@ -112,7 +112,7 @@ class ThreadsTest : public testing::TestWithParam<Backend> {
   }
 };
 
-TEST_P(ThreadsTest, WorkAtTheSameTime) {
+TEST_P(ThreadsTest, TwoAtATimeGetTheirOwnResults) {
   world(3).run([](World& world) {
     std::vector<Communicator> comms = one_for_each(world, 2);
     run_threads(
@@ -120,7 +120,7 @@ TEST_P(ThreadsTest, WorkAtTheSameTime) {
   });
 }
 
-TEST_P(ThreadsTest, MayBeMany) {
+TEST_P(ThreadsTest, FiveAtATimeGetTheirOwnResults) {
   world(2).run([](World& world) {
     std::vector<Communicator> comms = one_for_each(world, 5);
     run_threads(
@@ -287,7 +287,7 @@ class ThreadsProcessTest : public testing::Test {
   }
 };
 
-TEST_F(ThreadsProcessTest, WorkAtTheSameTime) {
+TEST_F(ThreadsProcessTest, ThreeAtATimeGetTheirOwnResults) {
   test::Processes processes(2, options(), [](World& world) {
     std::vector<Communicator> comms = one_for_each(world, 3);
     run_threads(
