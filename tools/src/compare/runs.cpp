@@ -33,47 +33,43 @@ namespace fs = std::filesystem;
 
 using Json = nlohmann::json;
 
-// A value of the wrong type is treated as absent: files of other versions must not end the program.
-std::optional<double> number(const Json& event, const char* name) {
+// A field of an event that is an object; null when there is none.
+const Json* field_of(const Json& event, const char* name) {
+  if (!event.is_object()) return nullptr;
   const auto found = event.find(name);
-  if (found == event.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
+  return found == event.end() ? nullptr : &*found;
 }
 
-std::int64_t count(const Json& event, const char* name) {
-  const auto found = event.find(name);
-  return found != event.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
-}
-
-std::string text(const Json& event, const char* name) {
-  const auto found = event.find(name);
-  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
+std::int64_t count_in(const Json& event, const char* name) {
+  const Json* const field = field_of(event, name);
+  return field != nullptr && field->is_number_integer() ? field->get<std::int64_t>() : 0;
 }
 
 EpochRecord epoch_of(const Json& event) {
-  return {// JSON has no NaN: it is written as null.
-          .accuracy = number(event, "accuracy").value_or(std::numeric_limits<double>::quiet_NaN()),
-          .seconds = number(event, "seconds").value_or(0.0),
-          .global_reductions = number(event, "global_reductions").value_or(0.0),
-          .local_reductions = number(event, "local_reductions").value_or(0.0),
-          .bytes_sent = number(event, "bytes_sent").value_or(0.0),
-          .global_bytes = number(event, "global_bytes"),
-          .local_bytes = number(event, "local_bytes")};
+  return {
+      // JSON has no NaN: it is written as null.
+      .accuracy = number_in(event, "accuracy").value_or(std::numeric_limits<double>::quiet_NaN()),
+      .seconds = number_in(event, "seconds").value_or(0.0),
+      .global_reductions = number_in(event, "global_reductions").value_or(0.0),
+      .local_reductions = number_in(event, "local_reductions").value_or(0.0),
+      .bytes_sent = number_in(event, "bytes_sent").value_or(0.0),
+      .global_bytes = number_in(event, "global_bytes"),
+      .local_bytes = number_in(event, "local_bytes")};
 }
 
 // Adds what one line says. Other events are of no interest here.
 void add(const Json& event, RunRecord& record) {
-  const std::string kind = text(event, "event");
+  const std::string kind = text_in(event, "event");
   if (kind == "start") {
-    record.start = {.config = text(event, "config"),
-                    .ranks = count(event, "ranks"),
-                    .threads = count(event, "threads"),
-                    .nodes = count(event, "nodes"),
-                    .route = text(event, "route")};
+    record.start = {.config = text_in(event, "config"),
+                    .ranks = count_in(event, "ranks"),
+                    .threads = count_in(event, "threads"),
+                    .nodes = count_in(event, "nodes"),
+                    .route = text_in(event, "route")};
   } else if (kind == "epoch") {
     record.epochs.push_back(epoch_of(event));
   } else if (kind == "end") {
-    record.end_reason = text(event, "reason");
+    record.end_reason = text_in(event, "reason");
   }
 }
 
@@ -130,13 +126,6 @@ bool is_of_a_run(const std::string& name) {
 using Runs = std::span<const RunRecord>;
 
 double final_accuracy(const RunRecord& run) { return run.epochs.back().accuracy; }
-
-// fmax ignores an accuracy that is NaN.
-double best_accuracy(const RunRecord& run) {
-  double best = final_accuracy(run);
-  for (const EpochRecord& epoch : run.epochs) best = std::fmax(best, epoch.accuracy);
-  return best;
-}
 
 // One number of each run.
 std::vector<double> of_each(Runs runs, const std::function<double(const RunRecord&)>& value) {
@@ -211,6 +200,18 @@ std::string rest_of_list(std::istream& lines) {
 }
 
 }  // namespace
+
+// A value of the wrong type is treated as absent: files of other versions must not end the program.
+std::optional<double> number_in(const Json& event, const char* name) {
+  const Json* const field = field_of(event, name);
+  return field != nullptr && field->is_number() ? std::optional(field->get<double>())
+                                                : std::nullopt;
+}
+
+std::string text_in(const Json& event, const char* name) {
+  const Json* const field = field_of(event, name);
+  return field != nullptr && field->is_string() ? field->get<std::string>() : std::string();
+}
 
 // Of a text as to_toml() writes it: one key a line, and nothing else.
 std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml) {
@@ -333,6 +334,13 @@ std::optional<MeanAndDeviation> mean_and_deviation(std::span<const double> value
   for (const double value : values) squares += (value - result.mean) * (value - result.mean);
   result.deviation = std::sqrt(squares / (n - 1));
   return result;
+}
+
+// fmax ignores an accuracy that is NaN.
+double best_accuracy(const RunRecord& run) {
+  double best = final_accuracy(run);
+  for (const EpochRecord& epoch : run.epochs) best = std::fmax(best, epoch.accuracy);
+  return best;
 }
 
 std::optional<double> seconds_to_accuracy(const RunRecord& run, double accuracy) {

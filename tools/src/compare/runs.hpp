@@ -54,6 +54,12 @@ void for_each_event(const std::filesystem::path& metrics,
 /// there gives an empty record.
 [[nodiscard]] RunRecord read_run_record(const std::filesystem::path& metrics);
 
+/// A number of an event; nothing when it is absent, null, or not a number.
+[[nodiscard]] std::optional<double> number_in(const nlohmann::json& event, const char* name);
+
+/// A text of an event; empty when it is absent.
+[[nodiscard]] std::string text_in(const nlohmann::json& event, const char* name);
+
 enum class RunState {
   absent,      ///< nothing is there
   incomplete,  ///< the same run began, but did not complete
@@ -91,6 +97,9 @@ struct MeanAndDeviation {
 
 /// Nothing for no values.
 [[nodiscard]] std::optional<MeanAndDeviation> mean_and_deviation(std::span<const double> values);
+
+/// The best accuracy of an epoch, percent. The run has an epoch.
+[[nodiscard]] double best_accuracy(const RunRecord& run);
 
 /// Seconds of training until the end of the first epoch whose accuracy is at least `accuracy`
 /// percent; nothing when there is none.

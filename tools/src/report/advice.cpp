@@ -140,12 +140,6 @@ void summarise_variant(const std::vector<ReportedRun>& runs, Variant& variant,
   if (rate) variant.images_per_second = rate->mean;
 }
 
-double best_accuracy_of(const RunRecord& run) {
-  double best = 0.0;
-  for (const EpochRecord& epoch : run.epochs) best = std::fmax(best, epoch.accuracy);
-  return best;
-}
-
 // Points by which a mean accuracy may lie below the best one and still be called the same. The
 // spread is that of the most accurate variant: one that spreads widely itself gains nothing by it.
 double tolerance(const SchemeSummary& row, const SchemeSummary& best) {
@@ -377,7 +371,7 @@ Advice advise(const std::vector<ReportedRun>& runs, std::vector<Variant>& varian
     for (const std::size_t run : variants[i].completed) {
       // Every run of every candidate has reached the lowest of their best accuracies, so each has a
       // time to it.
-      common = std::min(common, best_accuracy_of(runs[run].record));
+      common = std::min(common, best_accuracy(runs[run].record));
     }
   }
   advice.accuracy = common;

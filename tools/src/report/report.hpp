@@ -33,12 +33,6 @@ struct ReportedRun {
 /// in `problems`. Throws UsageError when the folder holds neither.
 [[nodiscard]] ReportedRun read_reported_run(const std::filesystem::path& folder);
 
-/// A number of an event; nothing when it is absent, null, or not a number.
-[[nodiscard]] std::optional<double> number_in(const nlohmann::json& event, const char* name);
-
-/// A text of an event; empty when it is absent.
-[[nodiscard]] std::string text_in(const nlohmann::json& event, const char* name);
-
 /// A curve of a report: what the events of one kind say in one field. The three kinds of x are
 /// beside each other, because the page lets its reader choose.
 struct CurveKind {

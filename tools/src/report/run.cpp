@@ -199,19 +199,6 @@ double step_of(const ReportedRun& run, const EpochClock& clock, const Json& even
 
 }  // namespace
 
-std::optional<double> number_in(const Json& event, const char* name) {
-  if (!event.is_object()) return std::nullopt;
-  const auto found = event.find(name);
-  if (found == event.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
-
-std::string text_in(const Json& event, const char* name) {
-  if (!event.is_object()) return {};
-  const auto found = event.find(name);
-  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 ReportedRun read_reported_run(const fs::path& folder) {
   ReportedRun run{.folder = folder, .name = fs::absolute(folder).lexically_normal().string()};
   while (run.name.size() > 1 && run.name.ends_with('/')) run.name.pop_back();
