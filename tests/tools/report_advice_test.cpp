@@ -20,6 +20,7 @@ using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 
@@ -102,6 +103,15 @@ TEST_F(AdviceTest, SaysWhatItAssumesOfASingleSeed) {
 
   EXPECT_EQ(advice.take, 1);
   EXPECT_THAT(advice.notes, Contains(HasSubstr("at most 0.5 points count as the same")));
+}
+
+// The spread that is asked for is that of the most accurate one.
+TEST_F(AdviceTest, AssumesNothingWhereTheMostAccurateHasTwoSeeds) {
+  add({.seed = 1, .accuracies = {70.0}});
+  add({.seed = 2, .accuracies = {72.0}});
+  add({.scheme = "lazy", .accuracies = {69.0}});
+
+  EXPECT_THAT(advice().notes, Not(Contains(HasSubstr("count as the same"))));
 }
 
 TEST_F(AdviceTest, ClaimsNothingOfSeedsWhereThereIsOne) {

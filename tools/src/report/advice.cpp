@@ -218,11 +218,13 @@ std::vector<std::string> notes_of(const std::vector<ReportedRun>& runs,
     notes.push_back(fmt::format("{}: {} of {} runs did not complete and are left out.",
                                 variant.label, missing, variant.runs.size()));
   }
-  if (std::ranges::any_of(variants, [](const Variant& v) { return v.completed.size() == 1; })) {
+  // Of the others no spread is asked for.
+  const auto best = most_accurate(variants);
+  if (best && variants[*best].completed.size() == 1) {
     notes.push_back(
-        fmt::format("Where there is one seed, its spread is not known; accuracies that "
-                    "differ by at most {} points count as the same.",
-                    assumed_spread));
+        fmt::format("{} is the most accurate and has one seed, so its spread is not known; "
+                    "accuracies that differ by at most {} points count as the same.",
+                    variants[*best].label, assumed_spread));
   }
   if (distinct(runs, variants, machine_of).size() > 1) {
     notes.emplace_back("The runs were on different machines, so their times do not compare.");
