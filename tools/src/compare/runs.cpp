@@ -20,6 +20,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -57,15 +58,23 @@ EpochRecord epoch_of(const Json& event) {
       .local_bytes = number_in(event, "local_bytes")};
 }
 
-// Adds what one line says. Other events are of no interest here.
-void add(const Json& event, RunRecord& record) {
+// The steps that a run has trained in another folder, for which there are no epochs here. Of the
+// epoch within which it was resumed all figures are in that epoch's event.
+double steps_elsewhere(const Json& start, const Json& resume) {
+  const double step = number_in(resume, "total_step").value_or(0.0);
+  const double per_epoch = number_in(start, "steps_per_epoch").value_or(0.0);
+  return per_epoch > 0.0 ? per_epoch * std::floor(step / per_epoch) : step;
+}
+
+// Adds what one line says; `start` is what the events so far say of the run. Other events are of no
+// interest here.
+void add(const Json& event, Json& start, RunRecord& record) {
   const std::string kind = text_in(event, "event");
   if (kind == "start") {
-    record.start = {.config = text_in(event, "config"),
-                    .ranks = count_in(event, "ranks"),
-                    .threads = count_in(event, "threads"),
-                    .nodes = count_in(event, "nodes"),
-                    .route = text_in(event, "route")};
+    start = event;
+  } else if (kind == "resume") {
+    overlay_resume(start, event);
+    if (record.epochs.empty()) record.steps_elsewhere = steps_elsewhere(start, event);
   } else if (kind == "epoch") {
     record.epochs.push_back(epoch_of(event));
   } else if (kind == "end") {
@@ -139,8 +148,12 @@ std::optional<double> mean(std::span<const double> values) {
   return both ? std::optional(both->mean) : std::nullopt;
 }
 
-// The mean over runs of the sum over epochs.
+// Whether the events of all its epochs are here.
+bool is_whole(const RunRecord& run) { return run.steps_elsewhere <= 0.0; }
+
+// The mean over runs of the sum over epochs; nothing where epochs of a run are in another folder.
 std::optional<double> mean_total(Runs runs, double EpochRecord::* member) {
+  if (!std::ranges::all_of(runs, is_whole)) return std::nullopt;
   return mean(of_each(runs, [member](const RunRecord& run) {
     double total = 0.0;
     for (const EpochRecord& epoch : run.epochs) total += epoch.*member;
@@ -150,6 +163,7 @@ std::optional<double> mean_total(Runs runs, double EpochRecord::* member) {
 
 // The same of what some runs may not have recorded; then there is none.
 std::optional<double> mean_total(Runs runs, std::optional<double> EpochRecord::* member) {
+  if (!std::ranges::all_of(runs, is_whole)) return std::nullopt;
   std::vector<double> totals;
   for (const RunRecord& run : runs) {
     double total = 0.0;
@@ -213,6 +227,19 @@ std::string text_in(const Json& event, const char* name) {
   return field != nullptr && field->is_string() ? field->get<std::string>() : std::string();
 }
 
+// Versions that wrote neither configuration nor steps into the event leave the former as it was,
+// and the latter unknown: the run may have been extended.
+void overlay_resume(Json& start, const Json& resume) {
+  if (!start.is_object()) return;
+  start.erase("total_steps");
+  for (const auto& [name, value] : resume.items()) {
+    // These are of the moment, and not of the run.
+    constexpr std::array<std::string_view, 4> of_the_moment = {"event", "epoch", "total_step",
+                                                               "checkpoint"};
+    if (std::ranges::find(of_the_moment, name) == of_the_moment.end()) start[name] = value;
+  }
+}
+
 // Of a text as to_toml() writes it: one key a line, and nothing else.
 std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml) {
   std::vector<KeyText> keys;
@@ -255,8 +282,15 @@ void for_each_event(const std::filesystem::path& metrics,
 
 RunRecord read_run_record(const std::filesystem::path& metrics) {
   RunRecord record;
+  Json start;
   for_each_event(
-      metrics, [&](const Json& event) { add(event, record); }, [](std::size_t /*line*/) {});
+      metrics, [&](const Json& event) { add(event, start, record); }, [](std::size_t /*line*/) {});
+  if (!start.is_object()) return record;
+  record.start = {.config = text_in(start, "config"),
+                  .ranks = count_in(start, "ranks"),
+                  .threads = count_in(start, "threads"),
+                  .nodes = count_in(start, "nodes"),
+                  .route = text_in(start, "route")};
   return record;
 }
 
@@ -344,6 +378,7 @@ double best_accuracy(const RunRecord& run) {
 }
 
 std::optional<double> seconds_to_accuracy(const RunRecord& run, double accuracy) {
+  if (!is_whole(run)) return std::nullopt;
   double seconds = 0.0;
   for (const EpochRecord& epoch : run.epochs) {
     seconds += epoch.seconds;

@@ -27,7 +27,8 @@ struct EpochRecord {
   std::optional<double> local_bytes = {};
 };
 
-/// What a run left behind in metrics.jsonl.
+/// What a run left behind in metrics.jsonl. Of a run that was resumed, `start` is what its last
+/// part says.
 struct RunRecord {
   struct Start {
     std::string config = {};  ///< as a TOML file
@@ -38,6 +39,9 @@ struct RunRecord {
   };
   std::optional<Start> start = {};
   std::vector<EpochRecord> epochs = {};
+  /// Steps before the first of these epochs: the run was resumed from a checkpoint in another
+  /// folder.
+  double steps_elsewhere = 0.0;
   std::string end_reason = {};  ///< empty: the run did not get as far as its end
 
   /// Did it do all that its configuration asks for?
@@ -59,6 +63,9 @@ void for_each_event(const std::filesystem::path& metrics,
 
 /// A text of an event; empty when it is absent.
 [[nodiscard]] std::string text_in(const nlohmann::json& event, const char* name);
+
+/// Replaces in a "start" event what the "resume" event of a later part of the run says otherwise.
+void overlay_resume(nlohmann::json& start, const nlohmann::json& resume);
 
 enum class RunState {
   absent,      ///< nothing is there
@@ -102,10 +109,11 @@ struct MeanAndDeviation {
 [[nodiscard]] double best_accuracy(const RunRecord& run);
 
 /// Seconds of training until the end of the first epoch whose accuracy is at least `accuracy`
-/// percent; nothing when there is none.
+/// percent; nothing when there is none, or when not all epochs of the run are here.
 [[nodiscard]] std::optional<double> seconds_to_accuracy(const RunRecord& run, double accuracy);
 
-/// A row of the table: the completed runs of one item. Means are over these runs.
+/// A row of the table: the completed runs of one item. Means are over these runs; totals are absent
+/// if a run has epochs in another folder.
 struct SchemeSummary {
   std::string label = {};
   std::size_t seeds = 0;  ///< that were asked for

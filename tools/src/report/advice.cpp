@@ -204,8 +204,51 @@ std::string size_of(const ReportedRun& run) {
 }
 
 bool is_injected(const ReportedRun& run) {
-  const auto found = run.start.find("injected");
-  return found != run.start.end() && found->is_array() && !found->empty();
+  return std::ranges::any_of(run.parts, [](const nlohmann::json& part) {
+    const auto found = part.find("injected");
+    return found != part.end() && found->is_array() && !found->empty();
+  });
+}
+
+// A number, or a list of texts.
+std::string value_of_part(const nlohmann::json& part, const char* name) {
+  const auto number = number_in(part, name);
+  if (number) return fmt::format("{:g}", *number);
+  const std::string list = list_in(part, name);
+  return list.empty() ? "none" : list;
+}
+
+// "ranks (2, then 4)": in what the parts of a run that was resumed differ. Older versions have not
+// recorded all of it for each part.
+std::vector<std::string> differences_of_parts(const ReportedRun& run) {
+  std::vector<std::string> differing;
+  for (const char* name : {"ranks", "threads", "nodes", "hosts", "injected"}) {
+    std::vector<std::string> values;
+    for (const nlohmann::json& part : run.parts) {
+      if (!part.contains(name)) continue;
+      const std::string value = value_of_part(part, name);
+      if (values.empty() || values.back() != value) values.push_back(value);
+    }
+    if (values.size() > 1) {
+      differing.push_back(fmt::format("{} ({})", name, fmt::join(values, ", then ")));
+    }
+  }
+  return differing;
+}
+
+// What a run that was resumed does not tell.
+void add_notes_of_parts(const ReportedRun& run, std::vector<std::string>& notes) {
+  const std::vector<std::string> differing = differences_of_parts(run);
+  if (!differing.empty()) {
+    notes.push_back(fmt::format("{}: its parts differ in {}; its times are of all of them.",
+                                run.name, fmt::join(differing, ", ")));
+  }
+  if (run.record.steps_elsewhere > 0.0) {
+    notes.push_back(fmt::format(
+        "{}: it was resumed from another folder; what it spent on the first {:.0f} steps is not "
+        "known here, so it has no time to an accuracy.",
+        run.name, run.record.steps_elsewhere));
+  }
 }
 
 // What limits the answer. It is given all the same, so these stand beside it.
@@ -218,6 +261,7 @@ std::vector<std::string> notes_of(const std::vector<ReportedRun>& runs,
     notes.push_back(fmt::format("{}: {} of {} runs did not complete and are left out.",
                                 variant.label, missing, variant.runs.size()));
   }
+  for (const ReportedRun& run : runs) add_notes_of_parts(run, notes);
   // Of the others no spread is asked for.
   const auto best = most_accurate(variants);
   if (best && variants[*best].completed.size() == 1) {
@@ -311,6 +355,11 @@ std::string answer_for(const Advice& advice, const Variant& best,
   if (candidates.size() == 1) {
     text = fmt::format("Take {}: it is the most accurate, with {}, by more than {}.", taken.label,
                        in_percent(mean_accuracy(taken)), spread_of(best));
+  } else if (!taken.summary.time_to_it) {
+    text = fmt::format(
+        "Take {0}: {1} schemes are equally accurate as far as their seeds tell, and {0} has the "
+        "best mean; no run tells how long it takes to {2}.",
+        taken.label, candidates.size(), in_percent(*advice.accuracy));
   } else {
     text = fmt::format(
         "Take {0}: {1} schemes are equally accurate as far as their seeds tell, and of these {0} "
@@ -391,6 +440,8 @@ Advice advise(const std::vector<ReportedRun>& runs, std::vector<Variant>& varian
   advice.take = *std::ranges::min_element(candidates, {}, [&](std::size_t i) {
     return variants[i].summary.time_to_it.value_or(HUGE_VAL);
   });
+  // Runs that began in another folder have none.
+  if (!variants[*advice.take].summary.time_to_it) advice.take = *best;
   advice.answer = answer_for(advice, variants[*best], variants, candidates);
   return advice;
 }

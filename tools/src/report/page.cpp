@@ -122,19 +122,6 @@ std::string state_of(const ReportedRun& run) {
   return run.record.end_reason;
 }
 
-// Each text once: hosts repeat where several ranks run on one.
-std::string list_of(const Json& event, const char* name) {
-  const auto found = event.is_object() ? event.find(name) : event.end();
-  if (!event.is_object() || found == event.end() || !found->is_array()) return "";
-  std::vector<std::string> texts;
-  for (const Json& entry : *found) {
-    if (entry.is_string()) texts.push_back(entry.get<std::string>());
-  }
-  std::ranges::sort(texts);
-  texts.erase(std::ranges::unique(texts).begin(), texts.end());
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
-
 // From the start and end events. A run that was killed has no end, and dashes in its columns.
 Json runs_table(const std::vector<ReportedRun>& runs) {
   Json columns = Json::array();
@@ -164,8 +151,8 @@ Json runs_table(const std::vector<ReportedRun>& runs) {
                     text_in(run.start, "data"), of_start("ranks"), of_start("threads"),
                     of_start("nodes"), of_start("seed"), of_end("steps", 0),
                     of_end("final_accuracy", 2), of_end("training_seconds", 1),
-                    of_end("peak_bytes", 1, 1.0 / (1 << 20)), list_of(run.start, "hosts"),
-                    list_of(run.start, "injected")});
+                    of_end("peak_bytes", 1, 1.0 / (1 << 20)), list_in(run.start, "hosts"),
+                    list_in(run.start, "injected")});
   }
   return page_table("Runs", "What each run directory says of itself.", columns, rows);
 }

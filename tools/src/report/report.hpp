@@ -22,8 +22,9 @@ struct ReportedRun {
   std::string name = {};  ///< of the folder; within a comparison "ITEM/seed1"
   std::string item = {};  ///< of a comparison: what `--schemes` called it; else empty
   RunRecord record = {};
-  nlohmann::json start = {};  ///< the event; null: there is none
-  nlohmann::json end = {};    ///< likewise
+  nlohmann::json start = {};  ///< the event, as its last part goes on; null: there is none
+  std::vector<nlohmann::json> parts = {};  ///< the same for each part that trained
+  nlohmann::json end = {};                 ///< likewise
   std::map<std::string, std::vector<nlohmann::json>> events = {};  ///< the others, by kind
   std::map<std::string, std::string> keys = {};  ///< the configuration: "section.key"
   std::vector<std::string> problems = {};        ///< "FILE:LINE: ...", one line each
@@ -32,6 +33,9 @@ struct ReportedRun {
 /// Reads metrics.jsonl and config.toml of `folder`. What is missing or damaged is skipped and named
 /// in `problems`. Throws UsageError when the folder holds neither.
 [[nodiscard]] ReportedRun read_reported_run(const std::filesystem::path& folder);
+
+/// A list of texts of an event, sorted, each once: "a, b"; empty when it is absent.
+[[nodiscard]] std::string list_in(const nlohmann::json& event, const char* name);
 
 /// A curve of a report: what the events of one kind say in one field. The three kinds of x are
 /// beside each other, because the page lets its reader choose.

@@ -73,11 +73,22 @@ class EventReader {
     }
     if (kind == "start") {
       run_.start = event;
+      run_.parts = {event};
+    } else if (kind == "resume") {
+      resume(event);
     } else if (kind == "end") {
       run_.end = event;
     } else {
       run_.events[kind].push_back(event);
     }
+  }
+
+  // A part that has trained nothing, as the start of a run that was resumed at once, is none.
+  void resume(const Json& event) {
+    overlay_resume(run_.start, event);
+    const bool trained = !run_.events.empty();
+    if (!trained && !run_.parts.empty()) run_.parts.pop_back();
+    if (run_.start.is_object()) run_.parts.push_back(run_.start);
   }
 
   // Damaged lines may lie between, so the line is counted from both.
@@ -114,8 +125,9 @@ class EpochClock {
  public:
   explicit EpochClock(const ReportedRun& run)
       : steps_per_epoch_(number_in(run.start, "steps_per_epoch").value_or(0.0)),
-        total_steps_(number_in(run.start, "total_steps").value_or(HUGE_VAL)) {
-    Mark mark;
+        total_steps_(total_steps_of(run)),
+        marks_({Mark{.step = run.record.steps_elsewhere}}) {
+    Mark mark = marks_.front();
     for (const Json& epoch : events_of(run, "epoch")) {
       mark.step = end_of(*number_in(epoch, "epoch"));
       mark.seconds += number_in(epoch, "seconds").value_or(0.0);
@@ -134,7 +146,7 @@ class EpochClock {
     return steps_per_epoch_ > 0.0 ? step / steps_per_epoch_ : step;
   }
 
-  // All of it is 0 before the first step.
+  // Of this folder's part of the run: all but the step is 0 where that begins.
   struct Mark {
     double step = 0.0;
     double seconds = 0.0;
@@ -169,12 +181,19 @@ class EpochClock {
     if (steps.empty() || !batch) return;
     const auto rate = number_in(steps.back(), "images_per_second");
     const double step = *number_in(steps.back(), "total_step");
-    if (rate && *rate > 0.0) marks_.push_back({step, step * *batch / *rate, NAN, NAN});
+    if (!rate || *rate <= 0.0) return;
+    marks_.push_back({step, (step - marks_.front().step) * *batch / *rate, NAN, NAN});
+  }
+
+  // Where the last part does not say how far the run goes, its end does.
+  static double total_steps_of(const ReportedRun& run) {
+    const auto planned = number_in(run.start, "total_steps");
+    return planned ? *planned : number_in(run.end, "steps").value_or(HUGE_VAL);
   }
 
   double steps_per_epoch_;
   double total_steps_;
-  std::vector<Mark> marks_ = {Mark{}};
+  std::vector<Mark> marks_;
 };
 
 // A push counts samples since the warm-up. Cyclic ranks take no common steps; the samples that were
@@ -198,6 +217,20 @@ double step_of(const ReportedRun& run, const EpochClock& clock, const Json& even
 }
 
 }  // namespace
+
+// Each text once: hosts repeat where several ranks run on one.
+std::string list_in(const Json& event, const char* name) {
+  if (!event.is_object()) return {};
+  const auto found = event.find(name);
+  if (found == event.end() || !found->is_array()) return {};
+  std::vector<std::string> texts;
+  for (const Json& entry : *found) {
+    if (entry.is_string()) texts.push_back(entry.get<std::string>());
+  }
+  std::ranges::sort(texts);
+  texts.erase(std::ranges::unique(texts).begin(), texts.end());
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
 
 ReportedRun read_reported_run(const fs::path& folder) {
   ReportedRun run{.folder = folder, .name = fs::absolute(folder).lexically_normal().string()};
