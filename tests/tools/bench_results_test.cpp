@@ -105,6 +105,14 @@ TEST(SamplesTest, FindsMinimumMedianAndP99InAnyOrder) {
   EXPECT_EQ(summary.p99_us, 99.0);
 }
 
+TEST(SamplesTest, TakesTheMeanOfTheTwoMiddleSamplesOfAnEvenNumber) {
+  std::vector<double> samples(100);
+  std::iota(samples.begin(), samples.end(), 1.0);
+  const Summary summary = summarize(samples);
+  EXPECT_EQ(summary.median_us, 50.5);
+  EXPECT_EQ(summary.p99_us, 99.0);
+}
+
 TEST(SamplesTest, TakesOneSampleForAll) {
   const Summary summary = summarize({3.0});
   EXPECT_EQ(summary.min_us, 3.0);

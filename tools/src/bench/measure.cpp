@@ -257,13 +257,15 @@ std::string injected_delays() {
   return text;
 }
 
-// p99 is a value that was measured, not interpolated.
+// The median is the mean of the two middle values where there are two. p99 is a value that was
+// measured, and not interpolated: the least that 99 % of the values do not exceed.
 Summary summarize(std::vector<double> microseconds) {
   if (microseconds.empty()) throw std::invalid_argument("there are no samples");
   std::ranges::sort(microseconds);
   const std::size_t count = microseconds.size();
-  const std::size_t p99 = std::min(count - 1, count * 99 / 100);
-  return {microseconds.front(), microseconds[count / 2], microseconds[p99]};
+  const double median = (microseconds[(count - 1) / 2] + microseconds[count / 2]) / 2.0;
+  const std::size_t p99 = (count * 99 + 99) / 100 - 1;
+  return {microseconds.front(), median, microseconds[p99]};
 }
 
 double BenchRow::algorithm_gb_per_second() const noexcept {
