@@ -158,6 +158,21 @@ TEST_F(PlanTest, SearchesASplitForEachLayer) {
   EXPECT_TRUE(best["refused"].is_null());
 }
 
+// 0 would look like the fastest and smallest of all.
+TEST_F(PlanTest, GivesARefusedGridNoSecondsAndNoBytes) {
+  const auto array =
+      plans({"--ranks", "8", "--strategy", "best", "--flops", "1e12", "--memory-limit", "1MiB"});
+
+  ASSERT_FALSE(array.empty());
+  for (const auto& grid : array) {
+    EXPECT_FALSE(grid["refused"].is_null());
+    for (const char* name :
+         {"communication_seconds", "compute_seconds", "overlapped_seconds", "bytes_per_rank"}) {
+      EXPECT_TRUE(grid[name].is_null()) << name << ": " << grid[name];
+    }
+  }
+}
+
 TEST_F(PlanTest, WritesTheSectionThatTrainsSo) {
   const Ended ended = plan({"--ranks", "8", "--strategy", "best", "--flops", "1e14"});
   EXPECT_EQ(ended.status, 0) << ended.err;

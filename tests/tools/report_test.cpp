@@ -193,7 +193,9 @@ TEST_F(ReportTest, TakesAComparisonInTheOrderOfItsTable) {
 
 TEST_F(ReportTest, ShowsPlansAndScalingCurves) {
   scratch_.write("plan.json", R"([{"strategy":"batch","ranks":4,"pr":1,"pc":4,
-      "communication_seconds":0.002,"compute_seconds":null,"bytes_per_rank":1048576,"refused":null}])");
+      "communication_seconds":0.002,"compute_seconds":null,"bytes_per_rank":1048576,"refused":null},
+      {"strategy":"best","ranks":4,"pr":4,"pc":1,"communication_seconds":null,
+      "compute_seconds":null,"bytes_per_rank":null,"refused":"too large"}])");
   scratch_.write("scaling.json", R"([
       {"ranks":1,"images_per_second":100,"efficiency":1,"speedup":1},
       {"ranks":2,"images_per_second":150,"efficiency":0.75,"speedup":1.5}])");
@@ -201,7 +203,8 @@ TEST_F(ReportTest, ShowsPlansAndScalingCurves) {
   const Ended ended = report({"plan.json", "scaling.json"});
 
   EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_EQ(data()["tables"][0]["rows"][0], Json({"batch", "4", "1", "4", "2.000", "1.0"}));
+  EXPECT_EQ(data()["tables"][0]["rows"][0], Json({"batch", "4", "1", "4", "2.000", "1.0", "-"}));
+  EXPECT_EQ(data()["tables"][0]["rows"][1], Json({"best", "4", "4", "1", "-", "-", "too large"}));
   EXPECT_EQ(data()["charts"][0]["series"][1]["y"], Json({100.0, 200.0}));
   EXPECT_EQ(data()["charts"][1]["series"][0]["y"], Json({1.0, 0.75}));
 }

@@ -115,10 +115,10 @@ Table best_table(const std::vector<BestPlan>& plans) {
       .add(time("", "relayout"), if_usable(&BestPlan::redistribution_seconds))
       .add({.heading = "MiB/rank", .decimals = 1, .scale = to_mebibytes},
            if_usable(&BestPlan::bytes_per_rank))
-      .add({.name = "communication_seconds"}, &BestPlan::communication_seconds)
-      .add({.name = "compute_seconds"}, &BestPlan::compute_seconds)
-      .add({.name = "overlapped_seconds"}, &BestPlan::overlapped_seconds)
-      .add({.name = "bytes_per_rank"}, &BestPlan::bytes_per_rank)
+      .add({.name = "communication_seconds"}, if_usable(&BestPlan::communication_seconds))
+      .add({.name = "compute_seconds"}, if_usable(&BestPlan::compute_seconds))
+      .add({.name = "overlapped_seconds"}, if_usable(&BestPlan::overlapped_seconds))
+      .add({.name = "bytes_per_rank"}, if_usable(&BestPlan::bytes_per_rank))
       .add({"refused", "refused", Align::left}, refused<BestPlan>)
       .add({.name = "layers"}, [](const BestPlan& plan) { return layers_table(plan.layers); });
 }
