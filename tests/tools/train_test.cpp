@@ -149,6 +149,13 @@ TEST_F(TrainTest, WritesPlainLinesWhenNotOnATerminal) {
   EXPECT_THAT(ended.out, testing::Not(HasSubstr("\r")));
 }
 
+TEST_F(TrainTest, SaysTheSameNumberOfEpochsEverywhere) {
+  const Ended ended = train({"-n", "1", "--set", "train.epochs=90", "--set", "train.max_steps=6"});
+  EXPECT_THAT(lines(ended.out), Contains(HasSubstr("epoch 1/2  step 4/4")));
+  EXPECT_THAT(lines(ended.out), Contains(HasSubstr("epoch 1/2: loss")));
+  EXPECT_THAT(ended.out, testing::Not(HasSubstr("/90")));
+}
+
 TEST_F(TrainTest, WritesTheMetricsAndNothingElseToStdoutAsJson) {
   const Ended ended = train({"-n", "2", "--format", "json"});
   EXPECT_EQ(ended.status, 0) << ended.err;

@@ -208,6 +208,8 @@ class Display {
     return {.on_note = [this](const std::string& note) { line_.print(note); },
             .on_progress =
                 [this](const train::Progress& progress) {
+                  // train.max_steps may end the run earlier than train.epochs says.
+                  epochs_ = progress.epochs;
                   line_.show(progress);
                   copy_metrics();
                 },
