@@ -219,6 +219,21 @@ TEST_F(TrainedModelTest, InspectsAFile) {
   for (const json& tensor : summary["tensors"]) EXPECT_EQ(tensor["not_finite"], 0);
 }
 
+// Bytes of 0xff are NaN in fp32.
+TEST_F(TrainedModelTest, ShowsNoStatisticsOfATensorThatHasNoFiniteValue) {
+  const std::string header = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  scratch_->write("nan.safetensors", std::string(1, static_cast<char>(header.size())) +
+                                         std::string(7, '\0') + header + std::string(8, '\xff'));
+
+  const Ended text = rondo({"inspect", in("nan.safetensors")});
+  const Ended object = rondo({"inspect", in("nan.safetensors"), "--format", "json"});
+
+  EXPECT_THAT(text.out, testing::ContainsRegex("F32 +2 +2 +- +- +- +- +2 "));
+  const json tensor = json::parse(object.out)["tensors"][0];
+  for (const char* name : {"norm", "mean", "min", "max"}) EXPECT_TRUE(tensor[name].is_null());
+  EXPECT_EQ(tensor["not_finite"], 2);
+}
+
 TEST_F(TrainedModelTest, RefusesWhatIsNoRun) {
   fs::create_directories(in("empty"));
   fs::create_directories(in("unfinished"));

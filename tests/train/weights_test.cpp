@@ -310,6 +310,11 @@ TEST_F(SafetensorsTest, SummarizesEveryTensor) {
   EXPECT_FALSE(summary.tensors[1].statistics.has_value());
   EXPECT_EQ(summary.tensors[2].statistics.value().not_finite, 1U);
   EXPECT_THAT(summary.tensors[2].statistics->histogram, testing::Each(0U));
+  for (const double value :
+       {summary.tensors[2].statistics->norm, summary.tensors[2].statistics->mean,
+        summary.tensors[2].statistics->min, summary.tensors[2].statistics->max}) {
+    EXPECT_TRUE(std::isnan(value));
+  }
   EXPECT_FALSE(summary.tensors[3].statistics.has_value());
 }
 

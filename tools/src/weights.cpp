@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -16,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -75,13 +77,17 @@ std::string shades_of(std::span<const std::uint64_t> counts) {
 using Statistics = train::TensorStatistics;
 using Summary = train::TensorSummary;
 
-// A statistic of a tensor that has some.
+// A statistic of a tensor that has some. A tensor without a finite value has no norm, and no mean.
 template <class Get>
 auto statistic(Get get) {
   using Value = std::decay_t<decltype(std::invoke(get, Statistics{}))>;
   return [get](const Summary& tensor) -> std::optional<Value> {
     if (!tensor.statistics) return std::nullopt;
-    return std::invoke(get, *tensor.statistics);
+    const Value value = std::invoke(get, *tensor.statistics);
+    if constexpr (std::is_floating_point_v<Value>) {
+      if (std::isnan(value)) return std::nullopt;
+    }
+    return value;
   };
 }
 

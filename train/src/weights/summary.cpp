@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <span>
 
 #include "weights/safetensors.hpp"
@@ -35,9 +36,14 @@ TensorStatistics statistics_of(std::span<const float> values) {
     squares += number * number;
     ++finite;
   }
-  result.norm = std::sqrt(squares);
-  result.mean = sum / static_cast<double>(std::max<std::uint64_t>(finite, 1));
   result.not_finite = values.size() - finite;
+  if (finite == 0) {
+    // 0 would look like a tensor of zeros.
+    result.norm = result.mean = result.min = result.max = std::numeric_limits<double>::quiet_NaN();
+    return result;
+  }
+  result.norm = std::sqrt(squares);
+  result.mean = sum / static_cast<double>(finite);
   for (const float value : values) {
     if (std::isfinite(value)) ++result.histogram[bin_of(static_cast<double>(value), result)];
   }
