@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -232,6 +236,18 @@ TEST_F(TrainedModelTest, ShowsNoStatisticsOfATensorThatHasNoFiniteValue) {
   const json tensor = json::parse(object.out)["tensors"][0];
   for (const char* name : {"norm", "mean", "min", "max"}) EXPECT_TRUE(tensor[name].is_null());
   EXPECT_EQ(tensor["not_finite"], 2);
+}
+
+TEST_F(TrainedModelTest, PredictsNothingWithWeightsThatAreNotFinite) {
+  std::string model = contents(run() + "/model.safetensors");
+  // The file begins with the length of its header; behind that are the values.
+  std::uint64_t header = 0;
+  std::memcpy(&header, model.data(), sizeof header);
+  std::ranges::fill(std::span(model).subspan(sizeof header + header), '\xff');
+  scratch_->write("broken-model.safetensors", model);
+
+  expect_refused({"predict", config(), in("red.ppm"), "--weights", in("broken-model.safetensors")},
+                 3, in("red.ppm") + ": the model gives NaN or Inf for it");
 }
 
 TEST_F(TrainedModelTest, RefusesWhatIsNoRun) {

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/inference.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -114,8 +115,18 @@ struct Guess {
   double logit = 0.0;
 };
 
+// Such logits have no order, and no probabilities.
+void refuse_not_finite(const std::string& image, std::span<const float> logits) {
+  if (std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) return;
+  throw train::DataError(
+      fmt::format("{}: the model gives NaN or Inf for it: its weights contain NaN or Inf, or are "
+                  "much too large; rondo inspect shows them",
+                  image));
+}
+
 // The likeliest first; of equals the one with the lower number.
 std::vector<Guess> guesses_of(const std::string& image, std::span<const float> logits) {
+  refuse_not_finite(image, logits);
   std::vector<Guess> guesses;
   // Softmax; the largest logit is subtracted against overflow.
   const double largest = std::ranges::max(logits);
