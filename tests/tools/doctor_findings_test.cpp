@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -284,11 +285,41 @@ TEST_F(DoctorFindingsTest, NoticesACpuThatIsSharedWithOthers) {
 }
 
 TEST_F(DoctorFindingsTest, ReadsWhatTheHypervisorTook) {
-  write("proc/stat", "cpu  100 20 30 800 5 1 4 40 7 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n");
-  const CpuTicks ticks = cpu_ticks(subject_.root);
-  EXPECT_EQ(ticks.all, 1000);
-  EXPECT_EQ(ticks.stolen, 40);
-  EXPECT_EQ(cpu_ticks(subject_.root / "nowhere").all, 0);
+  write("proc/stat", "cpu  100 20 30 800 5 1 4 40 7 0\ncpu0 1 2 3 4 5 6 7 8 9 0\nintr 5\n");
+  const TicksOfCpus ticks = ticks_of_cpus(subject_.root);
+  EXPECT_EQ(ticks.size(), 2U);
+  EXPECT_EQ(ticks.at(-1).all, 1000);
+  EXPECT_EQ(ticks.at(-1).stolen, 40);
+  EXPECT_EQ(ticks.at(0).all, 36);
+  EXPECT_EQ(ticks.at(0).stolen, 8);
+  EXPECT_TRUE(ticks_of_cpus(subject_.root / "nowhere").empty());
+}
+
+// Half of the time of CPU 3, which is an eighth of that of all four.
+TEST_F(DoctorFindingsTest, SeesTimeThatWasStolenFromOneCpu) {
+  const auto stat = [&](int user, int stolen) {
+    std::string text = fmt::format("cpu  {} 0 0 0 0 0 0 {}\n", 4 * user - stolen, stolen);
+    for (int cpu = 0; cpu < 4; ++cpu) {
+      const int lost = cpu == 3 ? stolen : 0;
+      text += fmt::format("cpu{} {} 0 0 0 0 0 0 {}\n", cpu, user - lost, lost);
+    }
+    write("proc/stat", text);
+    return ticks_of_cpus(subject_.root);
+  };
+  const TicksOfCpus begin = stat(1000, 0);
+  const TicksOfCpus end = stat(1100, 50);
+  const auto stolen = [&](const std::vector<KernelRun>& runs) {
+    return stolen_between(begin, end, runs);
+  };
+
+  EXPECT_EQ(stolen({{.cpu = 3, .share_of_cpu = 0.5}}), 0.5);
+  EXPECT_EQ(stolen({{.cpu = 2, .share_of_cpu = 0.5}}), 0.0);
+  EXPECT_EQ(stolen({{.cpu = 0, .share_of_cpu = 1.0},
+                    {.cpu = 1, .share_of_cpu = 1.0},
+                    {.cpu = 3, .share_of_cpu = 0.5}}),
+            0.5);
+  // Threads that were not bound may have run anywhere.
+  EXPECT_EQ(stolen({{.cpu = -1, .share_of_cpu = 0.5}}), 0.125);
 }
 
 TEST_F(DoctorFindingsTest, NoticesOversubscription) {

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -88,14 +90,21 @@ struct KernelRun {
 /// The convolution on one thread, then on `threads` at once, for a fraction of a second each.
 [[nodiscard]] std::vector<KernelRun> run_kernels(const Subject& subject, int threads);
 
-/// Time of all CPUs, in ticks, since the machine has started.
+/// Time of a CPU, in ticks, since the machine has started.
 struct CpuTicks {
   double all = 0.0;
   double stolen = 0.0;  ///< in which the hypervisor ran something else
 };
-[[nodiscard]] CpuTicks cpu_ticks(const std::filesystem::path& root);
+/// By CPU; of all CPUs together by -1, as KernelRun has it. Empty when it cannot be read.
+using TicksOfCpus = std::map<int, CpuTicks>;
+[[nodiscard]] TicksOfCpus ticks_of_cpus(const std::filesystem::path& root);
 
-// `stolen` is the share of the CPUs' time that the hypervisor took meanwhile.
+/// The share that the hypervisor took of the time of the CPUs on which `runs` got too little time;
+/// of all their CPUs where none did.
+[[nodiscard]] double stolen_between(const TicksOfCpus& begin, const TicksOfCpus& end,
+                                    std::span<const KernelRun> runs);
+
+// `stolen` is such a share.
 [[nodiscard]] Finding judge_kernel(const KernelRun& alone, double stolen);
 /// `together` are as many threads as were measured, at most those of the subject.
 [[nodiscard]] Finding judge_kernels(const Subject& subject, const KernelRun& alone,

@@ -16,7 +16,10 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <fstream>
+#include <set>
 #include <sstream>
+#include <string_view>
 #include <thread>
 
 #include <rondo/tensor/convolution.hpp>
@@ -119,15 +122,25 @@ const char* const how_to_be_alone =
     "Look with top for other processes, and end them or choose other CPUs; ask the scheduler for "
     "whole nodes.";
 
-double stolen_between(const CpuTicks& begin, const CpuTicks& end) {
-  return end.all > begin.all ? (end.stolen - begin.stolen) / (end.all - begin.all) : 0.0;
+bool is_crowded(const KernelRun& run) { return run.share_of_cpu < least_share; }
+
+// user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user.
+CpuTicks ticks_in(std::istream& words) {
+  constexpr int counted = 8;
+  CpuTicks ticks;
+  double number = 0.0;
+  for (int i = 0; i < counted && words >> number; ++i) {
+    ticks.all += number;
+    if (i == counted - 1) ticks.stolen = number;
+  }
+  return ticks;
 }
 
 // The CPUs on which threads got too little time: "CPU 3 (52 %)".
 std::string crowded_cpus(const std::vector<KernelRun>& runs) {
   std::vector<std::string> names;
   for (const KernelRun& run : runs) {
-    if (run.share_of_cpu < least_share && run.cpu >= 0) {
+    if (is_crowded(run) && run.cpu >= 0) {
       names.push_back(fmt::format("CPU {} ({:.0f} %)", run.cpu, percent(run.share_of_cpu)));
     }
   }
@@ -171,17 +184,37 @@ std::vector<KernelRun> run_kernels(const Subject& subject, int threads) {
   return runs;
 }
 
-CpuTicks cpu_ticks(const std::filesystem::path& root) {
-  std::istringstream words(line_of(root, "proc/stat", "cpu").value_or(""));
-  // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user.
-  constexpr int counted = 8;
-  CpuTicks ticks;
-  double number = 0.0;
-  for (int i = 0; i < counted && words >> number; ++i) {
-    ticks.all += number;
-    if (i == counted - 1) ticks.stolen = number;
+// "cpu  1 2 ..." is of all CPUs, "cpu0 1 2 ..." of one.
+TicksOfCpus ticks_of_cpus(const std::filesystem::path& root) {
+  constexpr std::size_t prefix = std::string_view("cpu").size();
+  TicksOfCpus ticks;
+  std::ifstream file(root / "proc/stat");
+  for (std::string line; std::getline(file, line) && line.starts_with("cpu");) {
+    std::istringstream words(line.substr(prefix));
+    int cpu = -1;
+    const bool of_all = line.substr(prefix).starts_with(' ');
+    if (of_all || words >> cpu) ticks[cpu] = ticks_in(words);
   }
   return ticks;
+}
+
+// One CPU's loss would be lost among many that lost nothing.
+double stolen_between(const TicksOfCpus& begin, const TicksOfCpus& end,
+                      std::span<const KernelRun> runs) {
+  const bool any = std::ranges::any_of(runs, is_crowded);
+  std::set<int> cpus;
+  for (const KernelRun& run : runs) {
+    if (!any || is_crowded(run)) cpus.insert(run.cpu);
+  }
+  CpuTicks passed;
+  for (const int cpu : cpus) {
+    const auto before = begin.find(cpu);
+    const auto after = end.find(cpu);
+    if (before == begin.end() || after == end.end()) continue;
+    passed.all += after->second.all - before->second.all;
+    passed.stolen += after->second.stolen - before->second.stolen;
+  }
+  return passed.all > 0.0 ? passed.stolen / passed.all : 0.0;
 }
 
 Finding judge_kernel(const KernelRun& alone, double stolen) {
@@ -246,14 +279,15 @@ Finding judge_kernels(const Subject& subject, const KernelRun& alone,
 std::vector<Finding> measure_kernels(const Subject& subject) {
   const int cpus = static_cast<int>(cpus_of(subject.machine.cores).size());
   const int threads = std::min(subject.all_threads(), most_threads_a_cpu * cpus);
-  const CpuTicks begin = cpu_ticks(subject.root);
+  const TicksOfCpus begin = ticks_of_cpus(subject.root);
   const KernelRun alone = run_kernels(subject, 1).front();
-  const CpuTicks middle = cpu_ticks(subject.root);
-  std::vector<Finding> findings = {judge_kernel(alone, stolen_between(begin, middle))};
+  const TicksOfCpus middle = ticks_of_cpus(subject.root);
+  std::vector<Finding> findings = {
+      judge_kernel(alone, stolen_between(begin, middle, std::span(&alone, 1)))};
   // One thread was measured already.
   if (threads == 1) return findings;
   const std::vector<KernelRun> together = run_kernels(subject, threads);
-  const double stolen = stolen_between(middle, cpu_ticks(subject.root));
+  const double stolen = stolen_between(middle, ticks_of_cpus(subject.root), together);
   findings.push_back(judge_kernels(subject, alone, together, stolen));
   return findings;
 }
