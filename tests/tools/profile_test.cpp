@@ -112,6 +112,19 @@ TEST(ProfileTest, PutsTheKernelAloneBesideTheSameInTheStep) {
   EXPECT_EQ(row_of(rows, "", "optimizer, alone; in the step within the scheme").warm, 7.0);
 }
 
+// backward has no kernel alone.
+TEST(ProfileTest, ComparesTheSameKernelsInTheStepAndAlone) {
+  const std::vector<KernelTime> warm = {
+      {.layer = "conv1", .direction = "forward", .microseconds = 3}};
+
+  const auto rows = profile_rows(profile_of(4), warm, warm);
+
+  EXPECT_EQ(row_of(rows, "", "sum of these kernels").step, row_of(rows, "conv1", "forward").step);
+  EXPECT_EQ(row_of(rows, "", "layers without kernels alone").step,
+            row_of(rows, "conv1", "backward").step);
+  EXPECT_FALSE(row_of(rows, "", "layers without kernels alone").warm.has_value());
+}
+
 TEST(ProfileTest, AttributesTheWholeStep) {
   const auto rows = profile_rows(profile_of(2), {}, {});
 

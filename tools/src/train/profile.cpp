@@ -120,16 +120,18 @@ void add_layer_rows(const Totals& totals, const std::vector<train::KernelTime>& 
   }
 }
 
-// Of the layers and the loss. A layer without a kernel of the tensor library counts in the step
-// alone.
-ProfileRow sum_of_kernels(const std::vector<ProfileRow>& rows) {
-  ProfileRow sum{.pass = "sum of these kernels", .calls = 1.0, .step = 0.0};
+// Of the layers and the loss: first those that have kernels alone, so that the sum compares the
+// same kernels in the step and alone, and then the others.
+std::vector<ProfileRow> sums_of_layers(const std::vector<ProfileRow>& rows) {
+  ProfileRow sum{.pass = "sum of these kernels", .calls = 1.0};
+  ProfileRow others{.pass = "layers without kernels alone", .calls = 1.0};
   for (const ProfileRow& row : rows) {
-    sum.step = *sum.step + row.step.value_or(0.0);
+    std::optional<double>& step = row.warm ? sum.step : others.step;
+    step = step.value_or(0.0) + row.step.value_or(0.0);
     if (row.warm) sum.warm = sum.warm.value_or(0.0) + *row.warm;
     if (row.cold) sum.cold = sum.cold.value_or(0.0) + *row.cold;
   }
-  return sum;
+  return {sum, others};
 }
 
 Table table_of(const std::vector<ProfileRow>& rows) {
@@ -261,11 +263,14 @@ std::string sentence_of(const std::vector<ProfileRow>& rows, StepRange range, st
     return *std::ranges::find(rows, pass, &ProfileRow::pass);
   };
   const ProfileRow kernels = row("sum of these kernels");
+  const std::string whole =
+      fmt::format("Mean of {} steps ({} to {}) of rank 0: a step took {}.", steps, range.first,
+                  range.last, milliseconds(row("whole step").step));
+  if (!kernels.warm) return whole + " Its kernels were not measured alone.";
   return fmt::format(
-      "Mean of {} steps ({} to {}) of rank 0: a step took {}. Its kernels took {}; alone they take "
-      "{} with warm caches and {} with cold ones.",
-      steps, range.first, range.last, milliseconds(row("whole step").step),
-      milliseconds(kernels.step), milliseconds(kernels.warm), milliseconds(kernels.cold));
+      "{} Kernels that were also measured alone took {} of it; alone they take {} with warm caches "
+      "and {} with cold ones.",
+      whole, milliseconds(kernels.step), milliseconds(kernels.warm), milliseconds(kernels.cold));
 }
 
 }  // namespace
@@ -294,10 +299,13 @@ std::vector<ProfileRow> profile_rows(const train::StepProfile& profile,
                   .step = at(totals.microseconds, {"", "loss"}),
                   .warm = alone(warm, "loss", {"forward"}, at(totals.calls, {"", "loss"})),
                   .cold = alone(cold, "loss", {"forward"}, at(totals.calls, {"", "loss"}))});
-  rows.push_back(sum_of_kernels(rows));
   const double whole = at(totals.microseconds, {"", "step"});
   // What no part accounts for is shown, so that the rows add up to the step.
-  double rest = whole - *rows.back().step;
+  double rest = whole;
+  for (ProfileRow& sum : sums_of_layers(rows)) {
+    rest -= sum.step.value_or(0.0);
+    rows.push_back(std::move(sum));
+  }
   for (const auto& [part, name] : other_parts) {
     const double time = at(totals.microseconds, {"", part});
     rest -= time;
