@@ -125,6 +125,16 @@ TEST(ProfileTest, ComparesTheSameKernelsInTheStepAndAlone) {
   EXPECT_FALSE(row_of(rows, "", "layers without kernels alone").warm.has_value());
 }
 
+TEST(ProfileTest, TellsWhichStepsWereRun) {
+  StepProfile profile(2, 3);
+  EXPECT_EQ(profile.last_run(), 0);
+  for (int step = 7; step <= 9; ++step) const StepProfile::Step whole(&profile, step);
+
+  EXPECT_EQ(profile.steps(), 0);
+  EXPECT_EQ(profile.first_run(), 7);
+  EXPECT_EQ(profile.last_run(), 9);
+}
+
 TEST(ProfileTest, AttributesTheWholeStep) {
   const auto rows = profile_rows(profile_of(2), {}, {});
 

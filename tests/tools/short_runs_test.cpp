@@ -43,12 +43,16 @@ class ShortRunTest : public testing::Test {
   ShortRunTest() { scratch_.write("experiment.toml", small_run); }
 
   [[nodiscard]] fs::path folder() const { return scratch_.path() / "run"; }
-  [[nodiscard]] Ended run(const std::string& command, const std::vector<std::string>& more) const {
+  [[nodiscard]] std::vector<std::string> words_of(const std::string& command,
+                                                  const std::vector<std::string>& more) const {
     std::vector<std::string> words = {
         command, scratch_.path() / "experiment.toml", "--out", folder(), "-n", "2", "--threads",
         "1"};
     words.insert(words.end(), more.begin(), more.end());
-    return rondo(words);
+    return words;
+  }
+  [[nodiscard]] Ended run(const std::string& command, const std::vector<std::string>& more) const {
+    return rondo(words_of(command, more));
   }
   [[nodiscard]] Json file(const std::string& name) const {
     std::ifstream stream(folder() / name);
@@ -195,7 +199,35 @@ TEST_F(ProfiledRunTest, SaysWhenTheRunWasTooShort) {
   const Ended ended = run("train", {"--profile"});
 
   EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_THAT(ended.out, HasSubstr("no step was profiled: the run has not come to steps 11 to 20"));
+  EXPECT_THAT(ended.out,
+              HasSubstr("no step was profiled: steps 11 to 20 were asked for, and steps 1 to 4 "
+                        "were run; choose others"));
+  EXPECT_FALSE(fs::exists(folder() / "profile-rank-0.json"));
+}
+
+// The profiled steps are over when the first epoch ends.
+TEST_F(ProfiledRunTest, IsWrittenWhenTheRunIsStoppedAndStaysWhenItGoesOn) {
+  const std::vector<std::string> profile = {"--profile", "--profile-steps", "2:3"};
+  std::vector<std::string> words = words_of("train", profile);
+  words.insert(words.end(), {"--set", "train.epochs=100000"});
+  Program program(rondo_command(words));
+  program.output_until("epoch 1/");
+  program.send(SIGTERM);
+  const Ended stopped = program.wait();
+
+  EXPECT_EQ(stopped.status, 75) << stopped.err;
+  EXPECT_THAT(stopped.out, HasSubstr("Mean of 2 steps (2 to 3)"));
+  EXPECT_EQ(file("profile.json")["steps"], 2);
+  const Json trace = file("profile-rank-1.json");
+
+  std::vector<std::string> more = profile;
+  more.insert(more.end(), {"--resume", "auto", "--set", "train.max_steps=1"});
+  const Ended resumed = run("train", more);
+
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_THAT(resumed.out,
+              HasSubstr("steps 2 to 3 were asked for, and no step was run; choose others"));
+  EXPECT_EQ(file("profile-rank-1.json"), trace);
 }
 
 TEST_F(ProfiledRunTest, RefusesARangeThatIsNone) {

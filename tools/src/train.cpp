@@ -18,6 +18,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -234,6 +235,27 @@ class Display {
   std::int64_t epochs_;
 };
 
+// Trains; a profile is written also when the run is stopped. `show` gets what rank 0 shows of it.
+void train_and_profile(transport::World& world, const TrainRank& rank,
+                       const train::TrainerOptions& options, RunProfile* profile,
+                       const std::function<void(const std::string&)>& show) {
+  const auto write = [&](RunEnd end) {
+    if (profile != nullptr) show(profile->write(rank.experiment, rank.threads, end));
+  };
+  try {
+    train::train(world, rank.experiment, options);
+  } catch (const train::Stopped&) {
+    try {
+      write(RunEnd::stopped);
+    } catch (const std::exception&) {
+      // A checkpoint was left all the same, which the status has to say.
+      static_cast<void>(report(std::current_exception()));
+    }
+    throw;
+  }
+  write(RunEnd::complete);
+}
+
 // All ranks make the same calls; rank 0 has observers and files besides.
 void train_in(transport::World& world, const TrainRank& rank, const std::filesystem::path& folder,
               const DumpRequest& request, RunSignals& signals, transport::Team* team) {
@@ -261,8 +283,8 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
     };
   }
   if (world.rank() != 0) {
-    train::train(world, rank.experiment, options);
-    if (profile) profile->write(rank.experiment, rank.threads);
+    train_and_profile(world, rank, options, profile ? &*profile : nullptr,
+                      [](const std::string& /*text*/) {});
     return;
   }
   Display display(rank, folder);
@@ -275,12 +297,12 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
     }
   };
   try {
-    train::train(world, rank.experiment, options);
+    train_and_profile(world, rank, options, profile ? &*profile : nullptr,
+                      [&](const std::string& text) { display.print(text); });
   } catch (...) {
     display.copy_metrics();  // its last line says why the run ended
     throw;
   }
-  if (profile) display.print(profile->write(rank.experiment, rank.threads));
   display.copy_metrics();
 }
 

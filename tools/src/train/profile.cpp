@@ -325,7 +325,10 @@ RunProfile::RunProfile(transport::World& world, StepRange range, fs::path folder
 
 // The record keeps the last operations only, so it is taken at once.
 void RunProfile::on_step() {
-  if (!record_.empty() || steps_.steps() < range_.last - range_.first + 1) return;
+  if (record_.empty() && steps_.steps() >= range_.last - range_.first + 1) take_record();
+}
+
+void RunProfile::take_record() {
   const fs::path file = folder_ / fmt::format("profile-record-{}.json", world_.rank());
   world_.dump_flight_record(file);
   record_ = read_file(file);
@@ -333,22 +336,31 @@ void RunProfile::on_step() {
   fs::remove(file, ignored);
 }
 
-std::string RunProfile::write(const train::Experiment& experiment, int threads) {
+// Files of an earlier part of the run stay, where this part has profiled nothing.
+std::string RunProfile::write(const train::Experiment& experiment, int threads, RunEnd end) {
   const auto& spans = steps_.spans();
   const std::int64_t first =
       spans.empty() ? 0 : std::ranges::min(spans, {}, &Span::begin_ns).begin_ns;
   // Rank 0's first span is time zero in all traces, so that they fit together in a viewer.
   const std::int64_t origin = std::stoll(broadcast_text(world_, std::to_string(first)));
+  if (origin == 0) {
+    const std::string run =
+        steps_.last_run() == 0
+            ? "no step was run"
+            : fmt::format("steps {} to {} were run", steps_.first_run(), steps_.last_run());
+    return fmt::format(
+        "no step was profiled: steps {} to {} were asked for, and {}; choose others with "
+        "--profile-steps",
+        range_.first, range_.last, run);
+  }
+  // The run ended before the last of them.
+  if (record_.empty()) take_record();
   const std::string advice = "see whether there is room in the run folder";
   replace_file(folder_ / fmt::format("profile-rank-{}.json", world_.rank()),
                trace_of(steps_, record_, world_.rank(), origin).dump() + "\n", advice);
-  if (origin == 0) {
-    return fmt::format(
-        "no step was profiled: the run has not come to steps {} to {}; choose others "
-        "with --profile-steps",
-        range_.first, range_.last);
-  }
-  const KernelsAlone alone = measure_alone(world_, experiment, threads);
+  // Who stops a run does not wait for measurements.
+  const KernelsAlone alone =
+      end == RunEnd::complete ? measure_alone(world_, experiment, threads) : KernelsAlone{};
   if (world_.rank() != 0) return {};
   const std::vector<ProfileRow> rows = profile_rows(steps_, alone.warm, alone.cold);
   const Table table = table_of(rows);

@@ -42,6 +42,9 @@ struct ProfileRow {
                                                    const std::vector<train::KernelTime>& warm,
                                                    const std::vector<train::KernelTime>& cold);
 
+/// How a run that is profiled ended.
+enum class RunEnd { complete, stopped };
+
 /// `rondo train --profile`: the profile of this rank, from before training until the files are
 /// written.
 class RunProfile {
@@ -54,11 +57,14 @@ class RunProfile {
   /// profiled.
   void on_step();
 
-  /// Writes profile-rank-R.json on every rank, and on rank 0 profile.json; returns what rank 0
-  /// shows. `experiment` is as it ran. Collective.
-  std::string write(const train::Experiment& experiment, int threads);
+  /// Writes profile-rank-R.json on every rank, and on rank 0 profile.json, unless no step was
+  /// recorded; returns what rank 0 shows. `experiment` is as it ran. Of a run that was stopped no
+  /// kernels are measured alone. Collective.
+  std::string write(const train::Experiment& experiment, int threads, RunEnd end);
 
  private:
+  void take_record();
+
   transport::World& world_;
   StepRange range_;
   std::filesystem::path folder_;

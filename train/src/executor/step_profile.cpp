@@ -38,6 +38,8 @@ void StepProfile::add(const char* part, std::string_view layer, std::int64_t beg
 // A step within another one is a part of it: only the outer one begins and ends the recording.
 StepProfile::Step::Step(StepProfile* profile, std::int64_t step) : profile_(nullptr) {
   if (profile == nullptr || profile->recording_) return;
+  if (profile->first_run_ == 0) profile->first_run_ = step;
+  profile->last_run_ = step;
   if (step < profile->first_step_ || step > profile->last_step_) return;
   profile_ = profile;
   profile_->step_ = step;

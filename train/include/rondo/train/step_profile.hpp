@@ -55,6 +55,10 @@ class RONDO_TRAIN_API StepProfile {
   /// The steps that were recorded so far.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
 
+  /// The first and the last step that the run came to, recorded or not; 0 before the first.
+  [[nodiscard]] std::int64_t first_run() const noexcept { return first_run_; }
+  [[nodiscard]] std::int64_t last_run() const noexcept { return last_run_; }
+
   /// Is a step being recorded?
   [[nodiscard]] bool recording() const noexcept { return recording_; }
 
@@ -102,6 +106,8 @@ class RONDO_TRAIN_API StepProfile {
   std::int64_t first_step_;
   std::int64_t last_step_;
   std::int64_t steps_ = 0;
+  std::int64_t first_run_ = 0;
+  std::int64_t last_run_ = 0;
   std::int64_t step_ = 0;
   bool recording_ = false;
   std::vector<Span> spans_ = {};
