@@ -2,8 +2,9 @@
 // most if its images are to be there in time.
 //
 // Batches are announced as a run announces them, so that the decoders always have work, and are
-// taken as soon as they are ready. The processor time is that of the whole process: it also has
-// what the threads spend on each other.
+// taken as soon as they are ready. Between its rounds a loader goes on until all announced batches
+// are prepared; these are taken before the clock starts. The processor time is that of the whole
+// process: it also has what the threads spend on each other.
 
 #include <rondo/train/loader_benchmark.hpp>
 
@@ -44,6 +45,8 @@ class Subject {
   }
 
   void measure(std::chrono::duration<double> round) {
+    // Behind them one that the decoders have begun, but not much more than that.
+    for (int waiting = 0; waiting <= loader_.ahead(); ++waiting) take();
     LoaderTime time{.decoders = decoders_};
     const double cpu_before = cpu_seconds();
     const auto began = Clock::now();
@@ -95,10 +98,14 @@ LoaderTimes measure_loader(const Experiment& experiment, std::span<const int> de
                            std::chrono::duration<double> round) {
   const Model model = model_of(experiment);
   const Dataset dataset = load_dataset(experiment.data, model.input, model.classes);
+  return measure_loader(dataset, loader_options(experiment, dataset), decoders, round);
+}
+
+LoaderTimes measure_loader(const Dataset& dataset, LoaderOptions options,
+                           std::span<const int> decoders, std::chrono::duration<double> round) {
   std::vector<std::unique_ptr<Subject>> subjects;
+  options.largest_range = std::min(options.global_batch, largest_range);
   for (const int count : decoders) {
-    LoaderOptions options = loader_options(experiment, dataset);
-    options.largest_range = std::min(options.global_batch, largest_range);
     options.decoders = count;
     subjects.push_back(std::make_unique<Subject>(dataset, options));
   }

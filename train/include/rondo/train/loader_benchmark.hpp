@@ -7,8 +7,10 @@
 #include <vector>
 
 #include <rondo/tensor/tensor.hpp>
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
+#include <rondo/train/loader.hpp>
 
 namespace rondo::train {
 
@@ -30,9 +32,16 @@ struct LoaderTimes {
 
 /// Reads the data of `experiment`, and lets a Loader prepare training images as a run would:
 /// decoded, varied, normalised. For every entry of `decoders` there is a row; five rounds of
-/// `round` each take turns, after one batch each that does not count. Throws ConfigError or
-/// DataError.
+/// `round` each take turns. Batches that were prepared before a round do not count. Throws
+/// ConfigError or DataError.
 [[nodiscard]] RONDO_TRAIN_API LoaderTimes measure_loader(const Experiment& experiment,
+                                                         std::span<const int> decoders,
+                                                         std::chrono::duration<double> round);
+
+/// The same of a data set that the program has. `options` are those of a run; its decoders and its
+/// largest range are chosen here.
+[[nodiscard]] RONDO_TRAIN_API LoaderTimes measure_loader(const Dataset& dataset,
+                                                         LoaderOptions options,
                                                          std::span<const int> decoders,
                                                          std::chrono::duration<double> round);
 

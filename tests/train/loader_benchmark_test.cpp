@@ -1,0 +1,58 @@
+// What `rondo bench data` counts: batches that were decoded within its rounds, and no others.
+
+#include <rondo/train/loader_benchmark.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/image.hpp>
+
+namespace rondo::train::loader_benchmark_test {
+namespace {
+
+// Counts the images that it has decoded.
+class CountingSource : public ImageSource {
+ public:
+  void read(std::int64_t /*image*/, const Framing& /*framing*/,
+            tensor::View<std::uint8_t> out) const override {
+    std::fill_n(out.data, out.shape.size(), std::uint8_t{1});
+    ++decoded_;
+  }
+  [[nodiscard]] std::string digest() const override { return "counting"; }
+  [[nodiscard]] std::int64_t decoded() const { return decoded_; }
+
+ private:
+  mutable std::atomic<std::int64_t> decoded_ = 0;
+};
+
+// A loader prepares three batches ahead while the other one is measured. They and the one that it
+// was just about to give are taken before the clock starts, so each of five rounds takes four
+// batches and, within no time at all, one more that counts.
+TEST(LoaderBenchmarkTest, DoesNotCountWhatWasDecodedBeforeItsRound) {
+  constexpr std::int64_t batch = 4;
+  const auto source = std::make_shared<CountingSource>();
+  Dataset dataset{.name = "counting", .classes = 1};
+  dataset.training.shape = {512, 4, 4, 1};
+  dataset.training.labels.assign(512, 0);
+  dataset.training.source = source;
+  dataset.mean = {0.0F};
+  dataset.stddev = {1.0F};
+
+  const LoaderTimes times = measure_loader(dataset, LoaderOptions{.global_batch = batch},
+                                           std::array{1, 2}, std::chrono::seconds(0));
+
+  ASSERT_EQ(times.times.size(), 2U);
+  for (const LoaderTime& time : times.times) EXPECT_EQ(time.images, batch);
+  EXPECT_GE(source->decoded(), 2 * 5 * (4 + 1) * batch);
+}
+
+}  // namespace
+}  // namespace rondo::train::loader_benchmark_test
