@@ -157,6 +157,7 @@ TEST_F(DoctorFindingsTest, ComparesOpenFilesWithTheRanks) {
   write_limits("64                   64", "unlimited            unlimited");
   const Finding problem = check_open_files(subject_);
   EXPECT_EQ(problem.level, Level::problem);
+  EXPECT_EQ(value_in<std::int64_t>(problem, "needed"), 3 * 100 + 64 + 24);  // as it connects
   EXPECT_EQ(value_in<std::int64_t>(problem, "hard"), 64);
   choose(4, 1);
   write_limits("128                  128", "unlimited            unlimited");

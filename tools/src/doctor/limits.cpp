@@ -13,6 +13,8 @@
 #include <fstream>
 #include <sstream>
 
+#include <rondo/transport/launcher.hpp>
+
 #include "doctor/finding.hpp"
 #include "doctor/kernel_files.hpp"
 
@@ -180,7 +182,7 @@ Finding check_container(const Subject& subject) {
 // nodes has a store.
 Finding check_open_files(const Subject& subject) {
   const Limit limit = limit_of(subject.root, "Max open files").value_or(Limit{});
-  const std::int64_t on_node = 5 * std::int64_t{subject.ranks} + 64 + own_descriptors;
+  const std::int64_t on_node = transport::descriptors_to_connect(subject.ranks) + own_descriptors;
   const std::int64_t as_store = std::int64_t{subject.ranks} + 256 + own_descriptors;
   Finding finding{.check = "open_files"};
   finding.found =

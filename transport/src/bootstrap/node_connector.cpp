@@ -24,6 +24,7 @@
 #include <utility>
 
 #include <rondo/transport/error.hpp>
+#include <rondo/transport/launcher.hpp>
 
 #include "bootstrap/wire.hpp"
 #include "core/names.hpp"
@@ -202,8 +203,9 @@ NodeConnector::NodeConnector(const LaunchInfo& launch, const std::vector<int>& m
             .small_bytes = options.small_bytes,
             .cpus = own_cpus()},
       present_(static_cast<std::size_t>(launch.size), false) {
-  // Each peer costs its process and its recorder, and the socket over which they come, until then.
-  allow_descriptors(members.size() * 3 + 64, "connecting the ranks of this node");
+  allow_descriptors(
+      static_cast<std::size_t>(descriptors_to_connect(static_cast<std::int64_t>(members.size()))),
+      "connecting the ranks of this node");
   if (!process_->valid()) fail_with_errno("cannot open a pidfd (needs Linux 5.3)");
   memory_ = shm::RankMemory::create(reserve_, card_.nonce);
   node_.peers.resize(present_.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -25,5 +26,12 @@ struct LaunchedRank {
 /// Throws Error(Errc::rendezvous_failed) when the variables are incomplete, and when those of two
 /// launchers contradict each other; the text names both.
 [[nodiscard]] RONDO_TRANSPORT_API std::optional<LaunchedRank> launched();
+
+/// Descriptors that a rank opens beside others while it connects to the ranks of its node, of which
+/// there are so many: for each a process, a flight recorder, and the socket over which they come.
+/// The sockets are closed when all have come.
+[[nodiscard]] constexpr std::int64_t descriptors_to_connect(std::int64_t ranks_of_node) noexcept {
+  return 3 * ranks_of_node + 64;
+}
 
 }  // namespace rondo::transport
