@@ -96,5 +96,11 @@ TEST(TableFileTest, SaysWhichFileItCannotWrite) {
   EXPECT_THROW(replace_file("/no/such/folder/compare.csv", "new", "choose another"), UsageError);
 }
 
+TEST(CountedTest, HasAnSUnlessThereIsOne) {
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(2, "rank"), "2 ranks");
+}
+
 }  // namespace
 }  // namespace rondo::tools::table_test

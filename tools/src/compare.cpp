@@ -39,17 +39,13 @@
 namespace rondo::tools {
 namespace {
 
-std::string plural(std::int64_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 // "2 ranks x 1 thread, 2 nodes joined by shm", and what was injected.
 std::string conditions_of(const PlannedRun& run) {
   const RunRecord::Start& start = *run.found.record.start;
   std::string text =
-      fmt::format("{} x {}", plural(start.ranks, "rank"), plural(start.threads, "thread"));
+      fmt::format("{} x {}", counted(start.ranks, "rank"), counted(start.threads, "thread"));
   if (start.nodes > 1)
-    text += fmt::format(", {} joined by {}", plural(start.nodes, "node"), start.route);
+    text += fmt::format(", {} joined by {}", counted(start.nodes, "node"), start.route);
   for (const auto& [rank, factor] : run.training.experiment.inject.slow_ranks) {
     text += fmt::format(", injected: rank {} {:g} times as slow", rank, factor);
   }
@@ -137,7 +133,7 @@ class Runner {
   [[nodiscard]] int run_all() {
     const std::size_t all = plan_.runs.size();
     fmt::print(stderr, "rondo: {} of {} to run, in {}\n", left_,
-               plural(static_cast<std::int64_t>(all), "run"), request_.folder.string());
+               counted(static_cast<std::int64_t>(all), "run"), request_.folder.string());
     print_placement_note();
     for (PlannedRun& run : plan_.runs) {
       if (!must_run(run)) continue;

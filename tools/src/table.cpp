@@ -75,6 +75,10 @@ std::string padded(const std::string& cell, std::size_t width, Align align) {
 
 }  // namespace
 
+std::string counted(std::int64_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+}
+
 // Apart from Table, so that its header needs no JSON.
 struct TableJson {
   [[nodiscard]] static OrderedJson value(const Value& cell) {

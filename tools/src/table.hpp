@@ -67,6 +67,9 @@ class Table {
   friend struct TableJson;
 };
 
+/// "1 rank", "2 ranks".
+[[nodiscard]] std::string counted(std::int64_t number, std::string_view noun);
+
 /// A number, a text, a table, or an optional one of them as a cell.
 template <class T>
 [[nodiscard]] Value value_of(const T& value) {

@@ -355,9 +355,9 @@ std::vector<std::string> complaints(const std::vector<BenchRow>& rows,
 void print_header(const transport::World& world, const Bench& bench, const std::string& wait,
                   int threads) {
   fmt::print(stderr, "# rondo {}: {}\n", RONDO_VERSION, what_is_measured(bench));
-  fmt::print(stderr, "# {} rank{} on {} node{}, {} thread{} each, wait {}{}\n", world.size(),
-             world.size() == 1 ? "" : "s", world.nodes(), world.nodes() == 1 ? "" : "s", threads,
-             threads == 1 ? "" : "s", wait, world.oversubscribed() ? ", more ranks than CPUs" : "");
+  fmt::print(stderr, "# {} on {}, {} each, wait {}{}\n", counted(world.size(), "rank"),
+             counted(world.nodes(), "node"), counted(threads, "thread"), wait,
+             world.oversubscribed() ? ", more ranks than CPUs" : "");
   print_links(world);
   fmt::print(stderr, "# rank 0 may use {}\n", describe(read_machine().cores));
 }

@@ -17,6 +17,7 @@
 
 #include "doctor/finding.hpp"
 #include "doctor/kernel_files.hpp"
+#include "table.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -186,9 +187,9 @@ Finding check_open_files(const Subject& subject) {
   const std::int64_t as_store = std::int64_t{subject.ranks} + 256 + own_descriptors;
   Finding finding{.check = "open_files"};
   finding.found =
-      fmt::format("{} (soft), {} (hard); {} rank{} {} on one host, {} on several",
-                  limit_text(limit.soft), limit_text(limit.hard), subject.ranks,
-                  subject.ranks == 1 ? " needs" : "s need", on_node, std::max(on_node, as_store));
+      fmt::format("{} (soft), {} (hard); {} {} {} on one host, {} on several",
+                  limit_text(limit.soft), limit_text(limit.hard), counted(subject.ranks, "rank"),
+                  subject.ranks == 1 ? "needs" : "need", on_node, std::max(on_node, as_store));
   finding.source = "Max open files in /proc/self/limits";
   finding.values = {{"soft", as_fact(limit.soft)},
                     {"hard", as_fact(limit.hard)},
@@ -254,9 +255,9 @@ Finding check_memory(const Subject& subject) {
   if (by_group) bytes = group->amount;
   const double per_rank = bytes / subject.ranks;
   Finding finding{.check = "memory"};
-  finding.found = fmt::format("{} free of {}: {} for each of {} rank{}", in_units(bytes),
+  finding.found = fmt::format("{} free of {}: {} for each of {}", in_units(bytes),
                               in_units(static_cast<double>(subject.machine.memory_bytes)),
-                              in_units(per_rank), subject.ranks, subject.ranks == 1 ? "" : "s");
+                              in_units(per_rank), counted(subject.ranks, "rank"));
   finding.source = by_group ? group->source : "MemAvailable in /proc/meminfo";
   finding.values = {{"free_bytes", bytes},
                     {"machine_bytes", static_cast<std::int64_t>(subject.machine.memory_bytes)},

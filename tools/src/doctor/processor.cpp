@@ -18,6 +18,7 @@
 #include "doctor/finding.hpp"
 #include "doctor/kernel_files.hpp"
 #include "failure.hpp"
+#include "table.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -90,8 +91,7 @@ std::string refusal_of(const Subject& subject) {
 }
 
 std::string ranks_text(const Subject& subject) {
-  return fmt::format("{} rank{} x {} thread{}", subject.ranks, subject.ranks == 1 ? "" : "s",
-                     subject.threads, subject.threads == 1 ? "" : "s");
+  return counted(subject.ranks, "rank") + " x " + counted(subject.threads, "thread");
 }
 
 // The governors of the CPUs that may be used, each once.

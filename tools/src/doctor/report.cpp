@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "command.hpp"
+#include "table.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -95,10 +96,6 @@ Finding finding_of(const OrderedJson& json) {
     finding.values.emplace_back(name, fact_of(value));
   }
   return finding;
-}
-
-std::string counted(int number, const char* noun) {
-  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
 }  // namespace

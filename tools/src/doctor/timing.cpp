@@ -126,12 +126,12 @@ bool is_crowded(const KernelRun& run) { return run.share_of_cpu < least_share; }
 
 // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user.
 CpuTicks ticks_in(std::istream& words) {
-  constexpr int counted = 8;
+  constexpr int fields = 8;
   CpuTicks ticks;
   double number = 0.0;
-  for (int i = 0; i < counted && words >> number; ++i) {
+  for (int i = 0; i < fields && words >> number; ++i) {
     ticks.all += number;
-    if (i == counted - 1) ticks.stolen = number;
+    if (i == fields - 1) ticks.stolen = number;
   }
   return ticks;
 }

@@ -24,6 +24,7 @@
 
 #include "failure.hpp"
 #include "launch/environment.hpp"
+#include "table.hpp"
 #include "world.hpp"
 
 namespace rondo::tools {
@@ -124,8 +125,8 @@ void print_share(const transport::World& world, const Share& share) {
   const std::string where = !share.cores.empty() ? describe(share.cores)
                             : share.note.empty() ? "not bound"
                                                  : share.note;
-  fmt::print(stderr, "rondo: rank {} on {}: pid {}, {}, {} thread{}\n", world.rank(), info.host,
-             info.pid, where, share.threads, share.threads == 1 ? "" : "s");
+  fmt::print(stderr, "rondo: rank {} on {}: pid {}, {}, {}\n", world.rank(), info.host, info.pid,
+             where, counted(share.threads, "thread"));
 }
 
 // The ranks of one host fail alike, those of another may not. A mistake is said by rank 0, so on

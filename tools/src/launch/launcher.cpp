@@ -47,6 +47,7 @@
 #include "launch/spawn.hpp"
 #include "machine.hpp"
 #include "options.hpp"
+#include "table.hpp"
 #include "world.hpp"
 
 namespace rondo::tools {
@@ -107,10 +108,10 @@ class FlightRecords {
 // "rondo: rank 0: pid 123, cores 0-3, 4 threads"; "rank 0 on node1" in a job on several hosts.
 void print_rank(const Job& job, int index, pid_t pid) {
   const auto& cores = job.placement.cores[static_cast<std::size_t>(index)];
-  fmt::print(stderr, "rondo: rank {}{}: pid {}, {}, {} thread{}\n", job.first + index,
+  fmt::print(stderr, "rondo: rank {}{}: pid {}, {}, {}\n", job.first + index,
              job.host.empty() ? "" : " on " + job.host, pid,
-             cores.empty() ? "not bound" : describe(cores), job.placement.threads,
-             job.placement.threads == 1 ? "" : "s");
+             cores.empty() ? "not bound" : describe(cores),
+             counted(job.placement.threads, "thread"));
 }
 
 void print_placement(const Placement& placement, int nodes) {
