@@ -72,6 +72,9 @@ class TrainedModelTest : public testing::Test {
   }
 
   static std::string in(const std::string& name) { return scratch_->path() / name; }
+  static void write(const std::string& name, const std::string& bytes) {
+    scratch_->write(name, bytes);
+  }
   static std::string config() { return in("run.toml"); }
   static std::string run() { return in("run"); }
 
@@ -226,8 +229,8 @@ TEST_F(TrainedModelTest, InspectsAFile) {
 // Bytes of 0xff are NaN in fp32.
 TEST_F(TrainedModelTest, ShowsNoStatisticsOfATensorThatHasNoFiniteValue) {
   const std::string header = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-  scratch_->write("nan.safetensors", std::string(1, static_cast<char>(header.size())) +
-                                         std::string(7, '\0') + header + std::string(8, '\xff'));
+  write("nan.safetensors", std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') +
+                               header + std::string(8, '\xff'));
 
   const Ended text = rondo({"inspect", in("nan.safetensors")});
   const Ended object = rondo({"inspect", in("nan.safetensors"), "--format", "json"});
@@ -244,7 +247,7 @@ TEST_F(TrainedModelTest, PredictsNothingWithWeightsThatAreNotFinite) {
   std::uint64_t header = 0;
   std::memcpy(&header, model.data(), sizeof header);
   std::ranges::fill(std::span(model).subspan(sizeof header + header), '\xff');
-  scratch_->write("broken-model.safetensors", model);
+  write("broken-model.safetensors", model);
 
   expect_refused({"predict", config(), in("red.ppm"), "--weights", in("broken-model.safetensors")},
                  3, in("red.ppm") + ": the model gives NaN or Inf for it");
