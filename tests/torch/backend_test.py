@@ -5,6 +5,7 @@ traceback. Sums of small integers are exact in every type, so results are compar
 """
 
 import datetime
+import faulthandler
 import os
 import pathlib
 import signal
@@ -225,6 +226,30 @@ def pending_at_the_end(rank, ranks):
         dist.all_reduce(torch.ones(4), async_op=True)
         return dist.destroy_process_group()
     expect_error("destroyed while an operation was pending", lambda: dist.recv(torch.ones(1), 0))
+
+
+def groups_that_end(rank, ranks):
+    # What a rank does not keep is freed on the group's own thread, which needs Python for it.
+    faulthandler.dump_traceback_later(90, exit=True)
+    for _ in range(30):
+        group = dist.new_group()
+        dist.all_reduce(torch.ones(4), group=group, async_op=True)
+        soon = time.monotonic() + 0.002
+        while time.monotonic() < soon:
+            pass
+        dist.destroy_process_group(group)
+        del group
+    # A callback runs while the group ends, which waits for it 5 s at most.
+    group = dist.new_group()
+    called = threading.Event()
+    future = dist.all_reduce(torch.ones(4), group=group, async_op=True).get_future()
+    future = future.then(lambda _: called.set())
+    begin = time.monotonic()
+    dist.destroy_process_group(group)
+    del group
+    expect(time.monotonic() - begin < 4, "the group ends while a callback is pending")
+    expect(called.wait(60), "the callback has run")
+    faulthandler.cancel_dump_traceback_later()
 
 
 def workers(rank, ranks):
@@ -473,6 +498,9 @@ class BackendTest(unittest.TestCase):
 
     def test_pending_at_the_end(self):
         self.over(pending_at_the_end, 2)
+
+    def test_groups_that_end(self):
+        self.over(groups_that_end, 2)
 
     def test_forked_child_ends(self):
         self.over(forked_child_ends, 2)

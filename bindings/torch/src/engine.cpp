@@ -204,7 +204,10 @@ void Engine::close() {
     ended = collect();
     const auto error = std::make_exception_ptr(std::runtime_error(
         "rondo: the process group was destroyed before the operation completed"));
-    for (auto& operation : pending_) ended.push_back({std::move(operation), error});
+    for (auto& operation : pending_) {
+      operation->pending_ = false;
+      ended.push_back({std::move(operation), error});
+    }
     pending_.clear();
     for (auto& one : ended) one.operation->requests_.clear();
   }

@@ -7,10 +7,12 @@
 
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "reductions.hpp"
 
@@ -97,7 +99,13 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Engine> engine, int rank, int size,
   init();
 }
 
-ProcessGroup::~ProcessGroup() { engine_->close(); }
+/// The engine's thread and callbacks may need Python's lock before they end: tensors that they free
+/// belong to objects of Python. While Python ends nothing is released: it has closed the engine.
+ProcessGroup::~ProcessGroup() {
+  std::optional<pybind11::gil_scoped_release> released;
+  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
+  engine_->close();
+}
 
 ProcessGroup::OperationPointer ProcessGroup::make(c10d::OpType type, Tensors outputs,
                                                   std::chrono::milliseconds timeout) {
