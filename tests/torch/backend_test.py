@@ -283,6 +283,34 @@ def forked_child_ends(rank, ranks):
     expect_equal(tensor, torch.full((4,), sum(range(ranks)) * 1.0), "the sum after the child's end")
 
 
+def tensors_with_gradients(rank, ranks):
+    # Autograd records none of the copies that the backend makes.
+    loss = torch.full((3,), float(rank), requires_grad=True) * 2
+    gathered = [torch.zeros(3) for _ in range(ranks)]
+    dist.gather(loss, gathered if rank == 0 else None)
+    expect(not any(tensor.requires_grad for tensor in gathered), "gathered losses")
+    pixels = torch.full((2, 3, 4, 4), float(rank)).to(memory_format=torch.channels_last)
+    parameter = nn.Parameter(pixels)
+    dist.broadcast(parameter, ranks - 1)
+    expect(bool((parameter == ranks - 1).all()), "broadcast of a parameter", parameter)
+    expect(parameter.is_leaf and parameter.requires_grad, "a parameter stays one")
+    weight = nn.Linear(4, ranks).weight
+    output = torch.zeros(4)
+    dist.scatter(output, list(weight) if rank == 0 else None)
+    expect(not output.requires_grad, "a scattered weight")
+    dist.reduce_scatter(output, list(weight))
+    expect(not output.requires_grad, "a reduced weight")
+    columns = nn.Parameter(torch.full((6, 4), 1.0).t())
+    dist.reduce_scatter(columns, [torch.full((4, 6), 2.0) for _ in range(ranks)])
+    expect(bool((columns == 2 * ranks).all()), "a sum in a parameter", columns)
+    output = torch.zeros(ranks, 4)
+    for sizes in ([], [1] * ranks):
+        dist.all_to_all_single(output, weight, sizes, sizes)
+        expect(not output.requires_grad, "exchanged weights")
+    dist.all_to_all(list(output), list(weight))
+    expect(not output.requires_grad, "exchanged rows")
+
+
 def groups(rank, ranks):
     even = dist.new_group(list(range(0, ranks, 2)))
     odd = dist.new_group(list(range(1, ranks, 2)))
@@ -495,6 +523,9 @@ class BackendTest(unittest.TestCase):
 
     def test_inference(self):
         self.over(inference, 2)
+
+    def test_tensors_with_gradients(self):
+        self.over(tensors_with_gradients, 2)
 
     def test_pending_at_the_end(self):
         self.over(pending_at_the_end, 2)

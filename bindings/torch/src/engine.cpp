@@ -110,6 +110,7 @@ void Operation::complete(std::exception_ptr error) {
   if (!error) {
     try {
       const at::ThreadLocalStateGuard as_caller(caller_);
+      const at::NoGradGuard no_grad;
       for (const auto& step : steps_) step();
     } catch (...) {
       error = std::current_exception();

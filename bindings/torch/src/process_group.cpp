@@ -107,16 +107,17 @@ ProcessGroup::~ProcessGroup() {
   engine_->close();
 }
 
-ProcessGroup::OperationPointer ProcessGroup::make(c10d::OpType type, Tensors outputs,
-                                                  std::chrono::milliseconds timeout) {
+ProcessGroup::Preparation ProcessGroup::make(c10d::OpType type, Tensors outputs,
+                                             std::chrono::milliseconds timeout) {
   ++sequence_;
   const auto limit = timeout == c10d::kUnsetTimeout ? timeout_ : timeout;
-  return c10::make_intrusive<Operation>(engine_, type, std::move(outputs), limit);
+  return {.no_grad = {},
+          .operation = c10::make_intrusive<Operation>(engine_, type, std::move(outputs), limit)};
 }
 
-WorkPointer ProcessGroup::post(OperationPointer operation, const Engine::Start& start) {
-  engine_->post(operation, start);
-  return operation;
+WorkPointer ProcessGroup::post(const Preparation& prepared, const Engine::Start& start) {
+  engine_->post(prepared.operation, start);
+  return prepared.operation;
 }
 
 void ProcessGroup::check_rank(const char* what, int64_t rank) const {
@@ -177,14 +178,14 @@ WorkPointer ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
   TORCH_CHECK(parts[static_cast<std::size_t>(rank_)].numel() == output.numel(),
               "reduce_scatter: the output must be as large as this rank's input, ",
               parts[static_cast<std::size_t>(rank_)].numel(), " elements, not ", output.numel());
+  const auto operation = make(c10d::OpType::REDUCE_SCATTER, outputs, options.timeout);
+  const auto op = find_op(output.scalar_type(), options.reduceOp);
   Tensors flat;
   std::vector<std::size_t> counts;
   for (const auto& part : parts) {
     flat.push_back(part.reshape({-1}));
     counts.push_back(static_cast<std::size_t>(part.numel()));
   }
-  const auto operation = make(c10d::OpType::REDUCE_SCATTER, outputs, options.timeout);
-  const auto op = find_op(output.scalar_type(), options.reduceOp);
   const at::Tensor in = operation->keep(at::cat(flat));
   const at::Tensor out = output_of(*operation, output);
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
@@ -341,12 +342,12 @@ WorkPointer ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs
 }
 
 /// Part r of `inputs` to rank r, part r of `outputs` from rank r; all contiguous.
-WorkPointer ProcessGroup::exchange(OperationPointer operation, Tensors outputs, Tensors inputs) {
+WorkPointer ProcessGroup::exchange(const Preparation& prepared, Tensors outputs, Tensors inputs) {
   const auto own = static_cast<std::size_t>(rank_);
   TORCH_CHECK(outputs[own].numel() == inputs[own].numel(),
               "alltoall: what a rank sends to itself must be as large as what it receives");
   outputs[own].copy_(inputs[own].view(outputs[own].sizes()));
-  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
+  return post(prepared, [&](Communicator& communicator, std::vector<Request>& requests) {
     for (int distance = 1; distance < size_; ++distance) {
       const int from = (rank_ - distance + size_) % size_;
       requests.push_back(

@@ -15,6 +15,8 @@
 #endif
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <ATen/core/grad_mode.h>
+
 #include "engine.hpp"
 
 namespace rondo::torch_backend {
@@ -78,12 +80,20 @@ class ProcessGroup final : public Base {
 
  private:
   using OperationPointer = c10::intrusive_ptr<Operation>;
-  OperationPointer make(c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout);
+  /// An operation until it is posted. Autograd records none of the copies that are made meanwhile.
+  struct Preparation {
+    at::NoGradGuard no_grad;
+    OperationPointer operation;
+
+    Operation& operator*() const { return *operation; }
+    Operation* operator->() const { return operation.get(); }
+  };
+  Preparation make(c10d::OpType type, Tensors outputs, std::chrono::milliseconds timeout);
   void add_allreduce(Operation& operation, std::vector<Engine::Start>& starts, at::Tensor& tensor,
                      const c10d::ReduceOp& op);
   WorkPointer allreduce_sparse(at::Tensor tensor, const c10d::AllreduceOptions& options);
-  WorkPointer post(OperationPointer operation, const Engine::Start& start);
-  WorkPointer exchange(OperationPointer operation, Tensors outputs, Tensors inputs);
+  WorkPointer post(const Preparation& prepared, const Engine::Start& start);
+  WorkPointer exchange(const Preparation& prepared, Tensors outputs, Tensors inputs);
   void check_rank(const char* what, int64_t rank) const;
 
   std::shared_ptr<Engine> engine_;
