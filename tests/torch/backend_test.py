@@ -436,6 +436,13 @@ def wrong_arguments(rank, ranks):
         "add up", lambda: dist.all_to_all_single(torch.zeros(4), torch.zeros(4), [1] * ranks, [9] * ranks)
     )
     expect_error("tags are", lambda: dist.send(torch.zeros(1), (rank + 1) % ranks, tag=1 << 29))
+    # The functions of torch.distributed compare types themselves; these are below them.
+    group = dist.distributed_c10d._get_default_group()
+    singles, doubles = ([torch.ones(8, dtype=dtype) for _ in range(ranks)] for dtype in FLOATS[:2])
+    mixed = singles[:1] + doubles[1:]
+    for parts in (doubles, mixed):
+        expect_error("of one type", lambda: group.reduce_scatter(torch.zeros(8), parts))
+        expect_error("of one type", lambda: group.alltoall(singles, parts))
     # None of them was posted: the group is as it was.
     tensor = torch.ones(1)
     dist.all_reduce(tensor)

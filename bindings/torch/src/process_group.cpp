@@ -63,6 +63,14 @@ void check_alike(const Tensors& tensors, const at::Tensor& model) {
   }
 }
 
+void check_types(const Tensors& tensors, const at::Tensor& model) {
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK(tensor.scalar_type() == model.scalar_type(),
+                "all tensors must be of one type: ", model.scalar_type(), " and ",
+                tensor.scalar_type());
+  }
+}
+
 /// Memory for one row of `model`'s elements for each rank.
 at::Tensor rows_like(const at::Tensor& model, int rows) {
   return at::empty({rows, model.numel()},
@@ -175,6 +183,7 @@ WorkPointer ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
                                          const c10d::ReduceScatterOptions& options) {
   at::Tensor output = only(outputs);
   Tensors& parts = only(inputs, static_cast<std::size_t>(size_));
+  check_types(parts, output);
   TORCH_CHECK(parts[static_cast<std::size_t>(rank_)].numel() == output.numel(),
               "reduce_scatter: the output must be as large as this rank's input, ",
               parts[static_cast<std::size_t>(rank_)].numel(), " elements, not ", output.numel());
@@ -398,6 +407,8 @@ WorkPointer ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
   const auto ranks = static_cast<std::size_t>(size_);
   TORCH_CHECK(outputs.size() == ranks && inputs.size() == ranks, "alltoall: there must be ", ranks,
               " inputs and outputs, not ", inputs.size(), " and ", outputs.size());
+  check_types(inputs, inputs[0]);
+  check_types(outputs, inputs[0]);
   const auto operation = make(c10d::OpType::ALLTOALL, outputs, options.timeout);
   Tensors in;
   Tensors out;
