@@ -166,6 +166,40 @@ def all_to_all(rank, ranks):
     expect_equal(output, expected, "all_to_all_single with sizes")
 
 
+def sizes_that_differ(rank, ranks):
+    # Rank 0 says nothing of sizes, rank 1 does.
+    sizes = [1] * ranks if rank == 1 else []
+    output = torch.zeros(ranks, dtype=torch.int64)
+    dist.all_to_all_single(output, torch.arange(ranks) + 10 * rank, sizes, sizes)
+    expect_equal(output, torch.arange(ranks) * 10 + rank, "all_to_all_single with sizes and without")
+    # An error ends its group. A rank that sends 1 row where 2 are expected:
+    group = dist.new_group()
+    sent, expected = [2 if r == rank else 1 for r in range(ranks)], [2] * ranks
+    rows, output = torch.ones(sum(sent)), torch.zeros(sum(expected))
+    exchange = lambda: dist.all_to_all_single(output, rows, expected, sent, group=group)
+    expect_error("must expect", exchange)
+    rows, output = torch.ones(2 + rank), [torch.zeros(2 + rank) for _ in range(ranks)]
+    gathering, scattering = dist.new_group(), dist.new_group()
+    root = rank == 0
+    expect_error("different", lambda: dist.gather(rows, output if root else None, group=gathering))
+    expect_error("different", lambda: dist.scatter(rows, output if root else None, group=scattering))
+
+
+def exchanged_lists(rank, ranks):
+    # Rank r sends r + t + 1 rows to rank t; some tensors are not contiguous.
+    inputs = [torch.full((2, rank + t + 1), float(rank)).t() for t in range(ranks)]
+    outputs = [torch.zeros(r + rank + 1, 2) for r in range(ranks)]
+    outputs[0] = torch.zeros(2, rank + 1).t()
+    dist.all_to_all(outputs, inputs)
+    for r, output in enumerate(outputs):
+        expect_equal(output, torch.full((r + rank + 1, 2), float(r)), "rows of rank", r)
+    # Some ranks send nothing.
+    inputs = [torch.full((rank,), float(rank)) for _ in range(ranks)]
+    outputs = [torch.zeros(r) for r in range(ranks)]
+    dist.all_to_all(outputs, inputs)
+    expect_equal(torch.cat(outputs), torch.cat([torch.full((r,), float(r)) for r in range(ranks)]))
+
+
 def messages(rank, ranks):
     right = (rank + 1) % ranks
     left = (rank - 1) % ranks
@@ -521,6 +555,12 @@ class BackendTest(unittest.TestCase):
 
     def test_all_to_all(self):
         self.over(all_to_all, 3)
+
+    def test_exchanged_lists(self):
+        self.over(exchanged_lists, 3)
+
+    def test_sizes_that_differ(self):
+        self.over(sizes_that_differ, 2)
 
     def test_messages(self):
         self.over(messages, 3)

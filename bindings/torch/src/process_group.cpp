@@ -23,11 +23,8 @@ namespace {
 using transport::Communicator;
 using transport::Request;
 
-/// Tags from here on belong to operations that are made of messages; users' are below.
-constexpr int first_own_tag = Communicator::max_tag / 2;
-constexpr int gather_tag = first_own_tag;
-constexpr int scatter_tag = first_own_tag + 1;
-constexpr int alltoall_tag = first_own_tag + 2;
+/// Tags of users are below it.
+constexpr int end_of_tags = Communicator::max_tag / 2;
 
 std::span<std::uint8_t> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::uint8_t*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
@@ -75,6 +72,19 @@ void check_types(const Tensors& tensors, const at::Tensor& model) {
 at::Tensor rows_like(const at::Tensor& model, int rows) {
   return at::empty({rows, model.numel()},
                    model.options().memory_format(at::MemoryFormat::Contiguous));
+}
+
+/// The elements of all tensors, one after the other.
+at::Tensor concatenated(const Tensors& tensors) {
+  Tensors flat;
+  for (const auto& tensor : tensors) flat.push_back(tensor.reshape({-1}));
+  return at::cat(flat);
+}
+
+std::vector<std::size_t> bytes_of_each(const Tensors& tensors) {
+  std::vector<std::size_t> bytes;
+  for (const auto& tensor : tensors) bytes.push_back(tensor.nbytes());
+  return bytes;
 }
 
 /// Copies the rows of `flat` into `tensors` when `operation` has completed.
@@ -189,13 +199,9 @@ WorkPointer ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
               parts[static_cast<std::size_t>(rank_)].numel(), " elements, not ", output.numel());
   const auto operation = make(c10d::OpType::REDUCE_SCATTER, outputs, options.timeout);
   const auto op = find_op(output.scalar_type(), options.reduceOp);
-  Tensors flat;
   std::vector<std::size_t> counts;
-  for (const auto& part : parts) {
-    flat.push_back(part.reshape({-1}));
-    counts.push_back(static_cast<std::size_t>(part.numel()));
-  }
-  const at::Tensor in = operation->keep(at::cat(flat));
+  for (const auto& part : parts) counts.push_back(static_cast<std::size_t>(part.numel()));
+  const at::Tensor in = operation->keep(concatenated(parts));
   const at::Tensor out = output_of(*operation, output);
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
     requests.push_back(torch_backend::reduce_scatter(communicator, in, out, op, counts));
@@ -305,19 +311,14 @@ WorkPointer ProcessGroup::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   }
   const auto operation = make(c10d::OpType::GATHER, list, options.timeout);
   const at::Tensor in = input_of(*operation, input);
-  Tensors to;
-  for (const auto& tensor : list) to.push_back(output_of(*operation, tensor));
-  if (rank_ == root) to[static_cast<std::size_t>(root)].copy_(in);
+  at::Tensor all;
+  if (rank_ == root) {
+    all = operation->keep(rows_like(in, size_));
+    copy_rows_back(*operation, all, list);
+  }
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-    if (rank_ != root) {
-      requests.push_back(communicator.send(const_bytes_of(in), root, gather_tag));
-      return;
-    }
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer == root) continue;
-      requests.push_back(
-          communicator.recv(bytes_of(to[static_cast<std::size_t>(peer)]), peer, gather_tag));
-    }
+    const auto out = all.defined() ? bytes_of(all) : std::span<std::uint8_t>();
+    requests.push_back(communicator.gather(const_bytes_of(in), out, root));
   });
 }
 
@@ -327,47 +328,54 @@ WorkPointer ProcessGroup::scatter(Tensors& outputs, std::vector<Tensors>& inputs
   check_rank("the root", options.rootRank);
   const int root = static_cast<int>(options.rootRank);
   const auto operation = make(c10d::OpType::SCATTER, outputs, options.timeout);
-  Tensors from;
+  at::Tensor all;
   if (rank_ == root) {
     Tensors& list = only(inputs, static_cast<std::size_t>(size_));
     check_alike(list, output);
-    for (const auto& tensor : list) from.push_back(input_of(*operation, tensor));
+    all = operation->keep(concatenated(list));
   } else {
     TORCH_CHECK(inputs.empty(), "scatter: only the root has inputs");
   }
   const at::Tensor out = output_of(*operation, output);
-  if (rank_ == root) out.copy_(from[static_cast<std::size_t>(root)].view(out.sizes()));
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-    if (rank_ != root) {
-      requests.push_back(communicator.recv(bytes_of(out), root, scatter_tag));
-      return;
-    }
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer == root) continue;
-      requests.push_back(communicator.send(const_bytes_of(from[static_cast<std::size_t>(peer)]),
-                                           peer, scatter_tag));
-    }
+    const auto in = all.defined() ? const_bytes_of(all) : std::span<const std::uint8_t>();
+    requests.push_back(communicator.scatter(in, bytes_of(out), root));
   });
 }
 
-/// Part r of `inputs` to rank r, part r of `outputs` from rank r; all contiguous.
-WorkPointer ProcessGroup::exchange(const Preparation& prepared, Tensors outputs, Tensors inputs) {
+/// Cuts contiguous tensors by bytes. Ranks may cut by sizes or without: to the others it is one
+/// operation.
+WorkPointer ProcessGroup::exchange(const Preparation& prepared, const at::Tensor& output,
+                                   const Counts& output_bytes, const at::Tensor& input,
+                                   const Counts& input_bytes) {
   const auto own = static_cast<std::size_t>(rank_);
-  TORCH_CHECK(outputs[own].numel() == inputs[own].numel(),
+  TORCH_CHECK(output_bytes[own] == input_bytes[own],
               "alltoall: what a rank sends to itself must be as large as what it receives");
-  outputs[own].copy_(inputs[own].view(outputs[own].sizes()));
   return post(prepared, [&](Communicator& communicator, std::vector<Request>& requests) {
-    for (int distance = 1; distance < size_; ++distance) {
-      const int from = (rank_ - distance + size_) % size_;
-      requests.push_back(
-          communicator.recv(bytes_of(outputs[static_cast<std::size_t>(from)]), from, alltoall_tag));
-    }
-    for (int distance = 1; distance < size_; ++distance) {
-      const int to = (rank_ + distance) % size_;
-      requests.push_back(communicator.send(const_bytes_of(inputs[static_cast<std::size_t>(to)]), to,
-                                           alltoall_tag));
-    }
+    requests.push_back(
+        communicator.alltoallv(const_bytes_of(input), input_bytes, bytes_of(output), output_bytes));
   });
+}
+
+/// The bytes of each rank's part of `tensor`, which is cut along its first dimension.
+ProcessGroup::Counts ProcessGroup::bytes_by_rank(const at::Tensor& tensor,
+                                                 const std::vector<int64_t>& sizes) const {
+  const auto ranks = static_cast<std::size_t>(size_);
+  TORCH_CHECK(sizes.empty() || sizes.size() == ranks, "alltoall: there must be ", ranks,
+              " sizes, not ", sizes.size());
+  const int64_t rows = tensor.size(0);
+  TORCH_CHECK(!sizes.empty() || rows % size_ == 0, "alltoall: without sizes, the first dimension, ",
+              rows, ", must divide by ", size_);
+  const auto lengths = sizes.empty() ? std::vector<int64_t>(ranks, rows / size_) : sizes;
+  TORCH_CHECK(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == rows,
+              "alltoall: the sizes must add up to the first dimension, ", rows);
+  const std::size_t row_bytes = rows == 0 ? 0 : tensor.nbytes() / static_cast<std::size_t>(rows);
+  Counts bytes;
+  for (const int64_t length : lengths) {
+    TORCH_CHECK(length >= 0, "alltoall: a size is negative: ", length);
+    bytes.push_back(static_cast<std::size_t>(length) * row_bytes);
+  }
+  return bytes;
 }
 
 WorkPointer ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -381,25 +389,8 @@ WorkPointer ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& input,
   const auto operation = make(c10d::OpType::ALLTOALL_BASE, {output}, options.timeout);
   const at::Tensor in = input_of(*operation, input);
   const at::Tensor out = output_of(*operation, output);
-  if (output_sizes.empty() && input_sizes.empty()) {
-    TORCH_CHECK(in.numel() == out.numel() && in.dim() > 0 && in.size(0) % size_ == 0,
-                "alltoall: without sizes, input and output must be equally large, and divide by ",
-                size_, " along their first dimension");
-    return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-      requests.push_back(communicator.alltoall(const_bytes_of(in), bytes_of(out)));
-    });
-  }
-  const auto cut = [this](const at::Tensor& tensor, const std::vector<int64_t>& sizes) {
-    const auto ranks = static_cast<std::size_t>(size_);
-    TORCH_CHECK(sizes.empty() || sizes.size() == ranks, "alltoall: there must be ", ranks,
-                " sizes, not ", sizes.size());
-    const int64_t rows = tensor.size(0);
-    const auto lengths = sizes.empty() ? std::vector<int64_t>(ranks, rows / size_) : sizes;
-    TORCH_CHECK(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == rows,
-                "alltoall: the sizes must add up to the first dimension, ", rows);
-    return tensor.split_with_sizes(lengths);
-  };
-  return exchange(operation, cut(out, output_sizes), cut(in, input_sizes));
+  return exchange(operation, out, bytes_by_rank(out, output_sizes), in,
+                  bytes_by_rank(in, input_sizes));
 }
 
 WorkPointer ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
@@ -407,24 +398,29 @@ WorkPointer ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
   const auto ranks = static_cast<std::size_t>(size_);
   TORCH_CHECK(outputs.size() == ranks && inputs.size() == ranks, "alltoall: there must be ", ranks,
               " inputs and outputs, not ", inputs.size(), " and ", outputs.size());
-  check_types(inputs, inputs[0]);
-  check_types(outputs, inputs[0]);
-  const auto operation = make(c10d::OpType::ALLTOALL, outputs, options.timeout);
-  Tensors in;
-  Tensors out;
-  for (std::size_t i = 0; i < ranks; ++i) {
-    check_tensor(inputs[i]);
-    check_tensor(outputs[i]);
-    in.push_back(input_of(*operation, inputs[i]));
-    out.push_back(output_of(*operation, outputs[i]));
+  for (const auto& list : {inputs, outputs}) {
+    for (const auto& tensor : list) check_tensor(tensor);
+    check_types(list, inputs[0]);
   }
-  return exchange(operation, std::move(out), std::move(in));
+  const auto operation = make(c10d::OpType::ALLTOALL, outputs, options.timeout);
+  const at::Tensor in = operation->keep(concatenated(inputs));
+  int64_t count = 0;
+  for (const auto& output : outputs) count += output.numel();
+  const at::Tensor out = operation->keep(at::empty({count}, in.options()));
+  operation->then([out, outputs] {
+    int64_t begin = 0;
+    for (at::Tensor to : outputs) {
+      to.copy_(out.narrow(0, begin, to.numel()).view(to.sizes()));
+      begin += to.numel();
+    }
+  });
+  return exchange(operation, out, bytes_of_each(outputs), in, bytes_of_each(inputs));
 }
 
 WorkPointer ProcessGroup::send(Tensors& tensors, int peer, int tag) {
   at::Tensor tensor = only(tensors);
   check_rank("the receiver", peer);
-  TORCH_CHECK(tag >= 0 && tag < first_own_tag, "tags are 0 to ", first_own_tag - 1, ", not ", tag);
+  TORCH_CHECK(tag >= 0 && tag < end_of_tags, "tags are 0 to ", end_of_tags - 1, ", not ", tag);
   const auto operation = make(c10d::OpType::SEND, {}, timeout_);
   const at::Tensor data = input_of(*operation, tensor);
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
@@ -435,7 +431,7 @@ WorkPointer ProcessGroup::send(Tensors& tensors, int peer, int tag) {
 WorkPointer ProcessGroup::recv(Tensors& tensors, int peer, int tag) {
   at::Tensor tensor = only(tensors);
   check_rank("the sender", peer);
-  TORCH_CHECK(tag >= 0 && tag < first_own_tag, "tags are 0 to ", first_own_tag - 1, ", not ", tag);
+  TORCH_CHECK(tag >= 0 && tag < end_of_tags, "tags are 0 to ", end_of_tags - 1, ", not ", tag);
   const auto operation = make(c10d::OpType::RECV, tensors, timeout_);
   const at::Tensor data = output_of(*operation, tensor);
   return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {

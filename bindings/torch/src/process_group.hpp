@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -93,7 +94,12 @@ class ProcessGroup final : public Base {
                      const c10d::ReduceOp& op);
   WorkPointer allreduce_sparse(at::Tensor tensor, const c10d::AllreduceOptions& options);
   WorkPointer post(const Preparation& prepared, const Engine::Start& start);
-  WorkPointer exchange(const Preparation& prepared, Tensors outputs, Tensors inputs);
+  using Counts = std::vector<std::size_t>;
+  WorkPointer exchange(const Preparation& prepared, const at::Tensor& output,
+                       const Counts& output_bytes, const at::Tensor& input,
+                       const Counts& input_bytes);
+  [[nodiscard]] Counts bytes_by_rank(const at::Tensor& tensor,
+                                     const std::vector<int64_t>& sizes) const;
   void check_rank(const char* what, int64_t rank) const;
 
   std::shared_ptr<Engine> engine_;
