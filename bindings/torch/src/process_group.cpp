@@ -143,13 +143,13 @@ void ProcessGroup::check_rank(const char* what, int64_t rank) const {
               " ranks of the group");
 }
 
-/// Dense tensors are reduced where they are.
+/// Contiguous tensors are reduced where they are. Others are copied, even if they are dense: on
+/// another rank the elements may lie in another order.
 void ProcessGroup::add_allreduce(Operation& operation, std::vector<Engine::Start>& starts,
                                  at::Tensor& tensor, const c10d::ReduceOp& op) {
   check_tensor(tensor);
-  const bool in_place = tensor.is_non_overlapping_and_dense();
-  const at::Tensor data = operation.keep(in_place ? tensor : tensor.contiguous());
-  if (!in_place) operation.then([data, tensor]() mutable { tensor.copy_(data); });
+  const at::Tensor data = operation.keep(tensor.contiguous());
+  if (!data.is_same(tensor)) operation.then([data, tensor]() mutable { tensor.copy_(data); });
   starts.push_back([data, joined = find_op(tensor.scalar_type(), op)](
                        Communicator& communicator, std::vector<Request>& requests) {
     requests.push_back(torch_backend::allreduce(communicator, data, joined));

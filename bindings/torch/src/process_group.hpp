@@ -32,9 +32,10 @@ using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
 /// A process group of torch.distributed whose tensors on the CPU are moved and reduced by a World.
 ///
-/// Tensors may be strided as they like; those that are not dense are copied. Any thread may call.
-/// Arguments are those of torch.distributed's documentation; wrong ones throw c10::Error, and what
-/// goes wrong later is thrown by wait() or is the future's error, with the rank at fault in it.
+/// Tensors may be strided as they like; those that are not contiguous are copied. Any thread may
+/// call. Arguments are those of torch.distributed's documentation; wrong ones throw c10::Error, and
+/// what goes wrong later is thrown by wait() or is the future's error, with the rank at fault in
+/// it.
 class ProcessGroup final : public Base {
  public:
   ProcessGroup(std::shared_ptr<Engine> engine, int rank, int size,
