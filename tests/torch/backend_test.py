@@ -290,6 +290,36 @@ def groups_that_end(rank, ranks):
     faulthandler.cancel_dump_traceback_later()
 
 
+def receives_that_nobody_waits_for(rank, ranks):
+    hasty = dist.new_group(timeout=datetime.timedelta(seconds=4))
+    number = torch.zeros(1)
+    if rank == 0:
+        received = dist.irecv(number, 1, group=hasty)
+        time.sleep(5)
+    dist.barrier()
+    tensor = torch.ones(4)
+    dist.all_reduce(tensor, group=hasty)
+    expect_equal(tensor, torch.full((4,), float(ranks)), "a sum beside a receive")
+    if rank == 0:
+        received.wait()
+        expect_equal(number, torch.ones(1), "what was sent later")
+    elif rank == 1:
+        dist.send(torch.ones(1), 0, group=hasty)
+    # One that is pending when its group ends: the others go on.
+    if rank == 0:
+        dist.irecv(number, 1, group=hasty)
+        begin = time.monotonic()
+        dist.destroy_process_group(hasty)
+        del hasty
+        expect(time.monotonic() - begin < 4, "nothing is waited for")
+    dist.barrier()
+    if rank == 1:
+        dist.send(torch.ones(1), 2, group=hasty)
+    elif rank == 2:
+        dist.recv(number, 1, group=hasty)
+        expect_equal(number, torch.ones(1), "a message after a rank has left")
+
+
 def workers(rank, ranks):
     # Forked off while an arena is chosen, as a DataLoader's are: they may not take its memory.
     reader, writer = os.pipe()
@@ -583,6 +613,9 @@ class BackendTest(unittest.TestCase):
 
     def test_groups_that_end(self):
         self.over(groups_that_end, 2)
+
+    def test_receives_that_nobody_waits_for(self):
+        self.over(receives_that_nobody_waits_for, 3)
 
     def test_forked_child_ends(self):
         self.over(forked_child_ends, 2)

@@ -42,11 +42,9 @@ c10::ListTypePtr tensors_type() { return c10::ListType::create(c10::TensorType::
 
 Operation::Operation(std::shared_ptr<Engine> engine, c10d::OpType type,
                      std::vector<at::Tensor> outputs, std::chrono::milliseconds timeout)
-    : Work(-1, type),
-      engine_(std::move(engine)),
-      outputs_(std::move(outputs)),
-      timeout_(timeout),
-      deadline_(steady_clock::now() + timeout) {}
+    : Work(-1, type), engine_(std::move(engine)), outputs_(std::move(outputs)), timeout_(timeout) {
+  if (!receives()) deadline_ = steady_clock::now() + timeout_;
+}
 
 bool Operation::isCompleted() {
   if (!ended_) engine_->poll();
@@ -207,6 +205,7 @@ void Engine::close() {
         "rondo: the process group was destroyed before the operation completed"));
     for (auto& operation : pending_) {
       operation->pending_ = false;
+      if (operation->receives()) operation->requests_.front().cancel();
       ended.push_back({std::move(operation), error});
     }
     pending_.clear();
@@ -224,11 +223,13 @@ void Engine::close() {
 }
 
 /// Buffers are lent until their operations have ended. Peers that take no part any more, because
-/// they wait for this rank elsewhere, are told that it has gone. Under the lock.
+/// they wait for this rank elsewhere, are told that it has gone. Nobody misses a receive: it can be
+/// cancelled. Under the lock.
 void Engine::finish_or_abort() {
   const auto limit = steady_clock::now() + closing_time;
   bool all_done = true;
   for (const auto& operation : pending_) {
+    if (operation->receives()) continue;
     try {
       for (auto& request : operation->requests_) {
         const auto left = std::max(limit - steady_clock::now(), steady_clock::duration::zero());
@@ -259,7 +260,7 @@ std::vector<Engine::Ended> Engine::collect() {
   for (const auto& operation : pending_) {
     try {
       if (!operation->requests_done()) {
-        if (now > operation->deadline_) give_up(*operation);
+        if (operation->deadline_ && now > *operation->deadline_) give_up(*operation);
         continue;
       }
       ended.push_back({operation, nullptr});
@@ -307,6 +308,7 @@ void Engine::wait(Operation& operation, steady_clock::time_point limit) {
       const Lock lock(*this);
       elsewhere = !operation.pending_;
       if (!elsewhere) {
+        if (!operation.deadline_) operation.deadline_ = steady_clock::now() + operation.timeout_;
         ended = collect();
         if (operation.pending_ && wanted_ == 0) {
           try {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -56,6 +57,7 @@ class Operation final : public c10d::Work {
   /// The future that somebody has asked for and that is not completed; or null.
   [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> open_future();
   void mark_future();
+  [[nodiscard]] bool receives() const { return opType_ == c10d::OpType::RECV; }
 
   std::shared_ptr<Engine> engine_;
   std::vector<at::Tensor> outputs_;
@@ -65,7 +67,8 @@ class Operation final : public c10d::Work {
   std::vector<std::function<void()>> steps_;
   at::ThreadLocalState caller_;  ///< for the steps: inference mode and the like
   std::chrono::milliseconds timeout_;
-  std::chrono::steady_clock::time_point deadline_;
+  /// A receive has none until somebody waits for it. Guarded by the engine's lock.
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
   bool pending_ = false;            ///< is in the engine's list; guarded by the engine's lock
   std::atomic<bool> ended_{false};  ///< as completed_, without a lock
   c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< guarded by mutex_ of Work
@@ -123,8 +126,9 @@ class Engine final : public std::enable_shared_from_this<Engine> {
 
   /// Begins to make progress.
   void open();
-  /// Fails what is pending, after it had some seconds to complete, and tells the other ranks; ends
-  /// the engine's thread. The arena stays usable.
+  /// Fails what is pending, after it had some seconds to complete, and tells the other ranks; only
+  /// receives are given up at once and in silence. Ends the engine's thread. The arena stays
+  /// usable.
   void close();
 
   /// Posts what `start` adds to the requests. Throws what `start` throws.
