@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -31,7 +32,8 @@ struct rondo_world {
 
   rondo::transport::World world;
   rondo_communicator communicator;
-  std::unordered_map<void*, std::size_t> allocations = {};  ///< bytes of each
+  std::mutex mutex = {};  ///< for threads that allocate at the same time
+  std::unordered_map<void*, std::size_t> allocations = {};  ///< bytes of each; guarded by mutex
 };
 
 struct rondo_request {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string_view>
 #include <system_error>
@@ -310,16 +311,28 @@ constexpr std::size_t alignment = 64;
 // An allocation of 0 bytes has an address of its own, too.
 std::size_t allocated_bytes(std::size_t bytes) { return std::max<std::size_t>(bytes, 1); }
 
+// The bytes of an allocation, which is out of the table before another thread can be given its
+// memory.
+std::size_t forget_allocation(rondo_world& owner, void* memory) {
+  const std::scoped_lock lock(owner.mutex);
+  const auto found = owner.allocations.find(memory);
+  if (found == owner.allocations.end()) {
+    rondo::c::refuse("rondo_deallocate() of what rondo_allocate() has not given, or twice");
+  }
+  const std::size_t bytes = found->second;
+  owner.allocations.erase(found);
+  return bytes;
+}
+
 }  // namespace
 
 rondo_status rondo_allocate(rondo_world* world, size_t bytes, void** memory) {
   return guarded([&] {
     at(memory, "memory") = nullptr;
     auto& owner = at(world, "world");
-    // First the place in the table, which may throw, too.
-    owner.allocations.reserve(owner.allocations.size() + 1);
     void* made = owner.world.arena().allocate(allocated_bytes(bytes), alignment);
     try {
+      const std::scoped_lock lock(owner.mutex);
       owner.allocations.emplace(made, allocated_bytes(bytes));
     } catch (...) {
       owner.world.arena().deallocate(made, allocated_bytes(bytes), alignment);
@@ -333,12 +346,7 @@ rondo_status rondo_deallocate(rondo_world* world, void* memory) {
   return guarded([&] {
     auto& owner = at(world, "world");
     if (memory == nullptr) return;
-    const auto found = owner.allocations.find(memory);
-    if (found == owner.allocations.end()) {
-      rondo::c::refuse("rondo_deallocate() of what rondo_allocate() has not given, or twice");
-    }
-    owner.world.arena().deallocate(memory, found->second, alignment);
-    owner.allocations.erase(found);
+    owner.world.arena().deallocate(memory, forget_allocation(owner, memory), alignment);
   });
 }
 

@@ -25,6 +25,7 @@ void limited_wait_for_all(rondo_communicator* ranks);
 
 /* worlds.c: of a world that is open, and of worlds that each makes for itself. */
 void memory(rondo_world* world);
+void memory_of_threads(void);
 void adoption(rondo_world* world);
 void facts(rondo_world* world);
 void event_loop(rondo_world* world);

@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
   create();
   deadline();
   stall_and_abort();
+  memory_of_threads();
   rondo_world* worlds[MOST_RANKS];
   pthread_t threads[MOST_RANKS];
   EXPECT_OK(rondo_make_threads(ranks, NULL, worlds));

@@ -40,6 +40,38 @@ void memory(rondo_world* world) {
   EXPECT(rondo_arena_used_bytes(world) == before);
 }
 
+static pthread_barrier_t allocating;
+
+static void* allocate_often(void* context) {
+  enum { at_once = 8 };
+  int* memory[at_once] = {NULL};
+  pthread_barrier_wait(&allocating);
+  for (int i = 0; i < 1000; ++i) {
+    const int slot = i % at_once;
+    void* made = NULL;
+    if (memory[slot] != NULL) EXPECT(*memory[slot] == slot);
+    EXPECT_OK(rondo_deallocate(context, memory[slot]));
+    EXPECT_OK(rondo_allocate(context, 64 + (size_t)i % 100, &made));
+    memory[slot] = made;
+    if (made != NULL) *memory[slot] = slot;
+  }
+  for (int slot = 0; slot < at_once; ++slot) EXPECT_OK(rondo_deallocate(context, memory[slot]));
+  return NULL;
+}
+
+void memory_of_threads(void) {
+  const rondo_options options = {.struct_size = sizeof options, .multiple_threads = 1};
+  rondo_world* world = NULL;
+  pthread_t threads[2];
+  EXPECT_OK(rondo_make_threads(1, &options, &world));
+  pthread_barrier_init(&allocating, NULL, 2);
+  for (int i = 0; i < 2; ++i) pthread_create(&threads[i], NULL, allocate_often, world);
+  for (int i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
+  pthread_barrier_destroy(&allocating);
+  EXPECT(rondo_arena_used_bytes(world) == 0);
+  rondo_world_free(world);
+}
+
 /* Memory of malloc(), which shares its first and last page with other things. */
 void adoption(rondo_world* world) {
   const size_t count = 200000;
