@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import select
+import sys
 import threading
 import unittest
 
@@ -523,6 +524,32 @@ class Threads(unittest.TestCase):
         for thread in ranks:
             thread.join()
         self.assertEqual(sums, {(rank, first): 2 for rank in range(2) for first in (False, True)})
+
+    def test_threads_that_keep_no_requests_and_arrays(self):
+        """Each frees what all of them have left behind."""
+        failures = []
+
+        def work(world, tag):
+            try:
+                for i in range(300):
+                    world.recv(numpy.empty(1), 0, tag, wait=False)
+                    world.send(filled(i, 1), 0, tag, wait=False)
+                    world.zeros(10)
+            except BaseException as error:  # pylint: disable=broad-except
+                failures.append(error)
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        self.addCleanup(sys.setswitchinterval, interval)
+        (world,) = rondo.World.make_threads(1, multiple_threads=True, deadline=60)
+        with world:
+            threads = [threading.Thread(target=work, args=(world, tag)) for tag in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(failures, [])
+            self.assertEqual(world.arena_bytes, 0)
 
 
 if __name__ == "__main__":

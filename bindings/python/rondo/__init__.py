@@ -43,7 +43,7 @@ from rondo._c_interface import (
     _c,
 )
 from rondo._communicator import Communicator, Plan
-from rondo._requests import Request, _is_pending, nanoseconds, wait_all, wait_any
+from rondo._requests import Request, _is_pending, nanoseconds, taken_from, wait_all, wait_any
 
 __all__ = [
     "Adopted",
@@ -66,34 +66,37 @@ for _class in _public:
 
 
 class _Shared:
-    """A C world, which lives until it is closed and the last array of its arena is gone."""
+    """A C world, which lives until it is closed and the last array of its arena is gone.
+
+    Any thread may append to its lists. With multiple_threads several may empty them at the same
+    time, so entries are taken out one by one.
+    """
 
     def __init__(self, handle):
         self.handle = handle
-        self.arrays = 0
+        self.arrays = []  # as many entries as there are arrays: a number could lose a change
         self.closed = False
-        self.dropped = []  # memory of arrays that are gone; any thread may append
-        self.forgotten = []  # (adopted memory, its array) that nobody has released; likewise
+        self.dropped = []  # memory of arrays that are gone
+        self.forgotten = []  # (adopted memory, its array) that nobody has released
         self.abandoned = []  # (request, its arrays) that nobody waits for
-        self.discarded = []  # (what frees it, handle) of objects that are gone; any thread may append
+        self.discarded = []  # (what frees it, handle) of objects that are gone
 
     def get(self):
-        """The handle, for a call on the World's thread."""
+        """The handle, for a call on a thread of the World."""
         if self.closed:
             raise ValueError("this World is closed")
-        while self.dropped:
-            _c.rondo_deallocate(self.handle, self.dropped.pop())
+        for memory in taken_from(self.dropped):
+            _c.rondo_deallocate(self.handle, memory)
         self.release_forgotten()
         self.free_discarded()
         return self.handle
 
     def release_forgotten(self):
-        while self.forgotten:
-            _c.rondo_adopted_free(self.forgotten.pop()[0])
+        for adopted, _kept in taken_from(self.forgotten):
+            _c.rondo_adopted_free(adopted)
 
     def free_discarded(self):
-        while self.discarded:
-            free, handle = self.discarded.pop()
+        for free, handle in taken_from(self.discarded):
             free(handle)
 
     def discard(self, free, handle):
@@ -105,16 +108,16 @@ class _Shared:
 
     def reap(self):
         """Frees abandoned requests that have completed; a failure shows in the next operation."""
-        left = []
-        for handle, arrays in self.abandoned:
-            if _is_pending(handle):
-                left.append((handle, arrays))
+        pending = []
+        for request in taken_from(self.abandoned):
+            if _is_pending(request[0]):
+                pending.append(request)
             else:
-                _c.rondo_request_free(handle)
-        self.abandoned = left
+                _c.rondo_request_free(request[0])
+        self.abandoned.extend(pending)
 
     def drop(self, memory):
-        self.arrays -= 1
+        self.arrays.pop()
         if self.closed:
             self.free()
         else:
@@ -123,14 +126,14 @@ class _Shared:
     def close(self):
         if not self.closed:
             self.closed = True
-            while self.abandoned:
-                _c.rondo_request_free(self.abandoned.pop()[0])
+            for handle, _kept in taken_from(self.abandoned):
+                _c.rondo_request_free(handle)
             self.release_forgotten()
             self.free_discarded()
             self.free()
 
     def free(self):
-        if self.closed and self.arrays == 0 and self.handle is not None:
+        if self.closed and not self.arrays and self.handle is not None:
             handle, self.handle = self.handle, None
             _c.rondo_world_free(handle)
 
@@ -143,7 +146,7 @@ class _ArenaMemory:
         _c.rondo_allocate(shared.get(), size, ctypes.byref(memory))
         self._address = memory.value
         self._shared = shared
-        shared.arrays += 1
+        shared.arrays.append(None)
         self.__array_interface__ = {
             "data": (self._address, False),
             "shape": (size,),

@@ -27,6 +27,16 @@ def nanoseconds(timeout):
     return round(min(max(timeout, 0), a_century) * 1e9)
 
 
+def taken_from(entries):
+    """Takes the entries out of a list one by one; other threads may do the same meanwhile."""
+    while True:
+        try:
+            entry = entries.pop()
+        except IndexError:
+            return
+        yield entry
+
+
 class Request:
     """A posted operation. It keeps the arrays alive that it reads and writes."""
 
