@@ -453,6 +453,17 @@ class Failures(unittest.TestCase):
         worlds[1].close()
         self.assertEqual(self.error_of(worlds[0].barrier).status, rondo.Status.PEER_LOST)
 
+    def test_request_that_outlives_its_world(self):
+        for kept in (True, False):
+            worlds = rondo.World.make_threads(2, deadline=20)
+            request = worlds[1].recv(numpy.empty(1), 0, wait=False)
+            if not kept:
+                request = None
+            worlds[1].close()
+            del request
+            gc.collect()
+            self.assertEqual(self.error_of(worlds[0].barrier).status, rondo.Status.PEER_LOST)
+
 
 class Create(unittest.TestCase):
     """Worlds by a rendezvous of the program's own: that of the World which exists."""

@@ -43,7 +43,8 @@ from rondo._c_interface import (
     _c,
 )
 from rondo._communicator import Communicator, Plan
-from rondo._requests import Request, _is_pending, nanoseconds, taken_from, wait_all, wait_any
+from rondo._requests import Request, wait_all, wait_any
+from rondo._requests import _is_pending, end_request, nanoseconds, taken_from
 
 __all__ = [
     "Adopted",
@@ -127,7 +128,7 @@ class _Shared:
         if not self.closed:
             self.closed = True
             for handle, _kept in taken_from(self.abandoned):
-                _c.rondo_request_free(handle)
+                end_request(handle)
             self.release_forgotten()
             self.free_discarded()
             self.free()
@@ -251,7 +252,11 @@ class World(Communicator):
         return [cls(_handle=ctypes.c_void_p(handle)) for handle in handles]
 
     def close(self):
-        """Leaves the job in order, without waiting for peers. May be called again."""
+        """Leaves the job in order, without waiting for peers. May be called again.
+
+        Peers see that this rank has left when its last Request is gone, too. Operations that are
+        pending and that nobody keeps are waited for; receives are given up.
+        """
         self._shared.close()
 
     def __enter__(self):

@@ -27,6 +27,12 @@ def nanoseconds(timeout):
     return round(min(max(timeout, 0), a_century) * 1e9)
 
 
+def end_request(handle):
+    """Gives up a receive, and waits for anything else, before its memory is freed."""
+    _c.rondo_request_cancel(handle)
+    _c.rondo_request_free(handle)
+
+
 def taken_from(entries):
     """Takes the entries out of a list one by one; other threads may do the same meanwhile."""
     while True:
@@ -84,8 +90,11 @@ class Request:
             _c.rondo_request_free(handle)
 
     def __del__(self):
-        # Freeing a pending request would wait, and its arrays are still in use.
-        if getattr(self, "_handle", None):
+        if not getattr(self, "_handle", None):
+            return
+        if self._shared.closed:  # Nobody would free it later, and its rank would never leave.
+            end_request(self._handle)
+        else:  # Freeing a pending request would wait, and its arrays are still in use.
             self._shared.abandoned.append((self._handle, self._arrays))
 
 
