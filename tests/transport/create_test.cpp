@@ -140,6 +140,21 @@ TEST(CreateTest, JoinsTheRanksOfTwoNodesThroughTheStoreOfRankZero) {
   });
 }
 
+// RONDO_FAKE_NODES is for the ranks of the job, of which a World may have only some.
+TEST(CreateTest, HasNoMoreFakeNodesThanRanks) {
+  constexpr int ranks = 2;
+  SharedAllgather shared(ranks);
+  test::expect_success(ranks, test::MeetingPlace{.coordinator = "of nobody"}, [&] {
+    ::setenv("RONDO_FAKE_NODES", "4", 1);
+    ::setenv("RONDO_FABRIC", "shm", 1);
+
+    World world = World::create(own_rank(), ranks, shared.of(own_rank()), test::quick_options());
+
+    EXPECT_EQ(world.nodes(), ranks);
+    EXPECT_EQ(sum_of_ranks(world), 3);
+  });
+}
+
 // A World of all, and at the same time one of the even ranks and one of the odd ones.
 TEST(CreateTest, AllowsSeveralWorldsAtATime) {
   constexpr int ranks = 4;

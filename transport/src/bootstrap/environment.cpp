@@ -131,15 +131,17 @@ void read_options(LaunchInfo& launch) {
   read_number("RONDO_LISTENER", 0, launch.listener);
   read_number("RONDO_RECORDER", 0, launch.recorder);
   read_number("RONDO_FAKE_NODES", 1, launch.fake_nodes);
-  if (launch.fake_nodes > launch.size) {
-    refuse_setting("RONDO_FAKE_NODES=" + std::to_string(launch.fake_nodes) + " are more than the " +
-                   std::to_string(launch.size) + " ranks");
-  }
   read_amount("RONDO_LATENCY_US", launch.latency_us);
   read_amount("RONDO_BANDWIDTH_GBS", launch.bandwidth_gbs);
   // The names are checked where they are used: by join_nodes() and select_interfaces().
   launch.fabric = variable("RONDO_FABRIC").value_or("");
   launch.interface = variable("RONDO_INTERFACE").value_or("");
+}
+
+void check_fake_nodes(const LaunchInfo& launch) {
+  if (launch.fake_nodes <= launch.size) return;
+  refuse_setting("RONDO_FAKE_NODES=" + std::to_string(launch.fake_nodes) + " are more than the " +
+                 std::to_string(launch.size) + " ranks");
 }
 
 std::optional<LaunchInfo> read_environment() {
@@ -163,6 +165,7 @@ std::optional<LaunchInfo> read_environment() {
     refuse_setting("RONDO_RANK=" + *rank + " is not below RONDO_SIZE=" + *size);
   }
   read_options(launch);
+  check_fake_nodes(launch);
   return launch;
 }
 

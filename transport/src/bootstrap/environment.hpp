@@ -63,6 +63,9 @@ struct LaunchInfo {
 /// Reads those that do not tell which rank this is: RONDO_LISTENER and what follows it above.
 void read_options(LaunchInfo& launch);
 
+/// Throws Error(rendezvous_failed) when there are more nodes than ranks.
+void check_fake_nodes(const LaunchInfo& launch);
+
 /// Sets the job, and where its store is unless the job is local. False when `text` is neither
 /// "local:JOB" nor "tcp:HOST:PORT/JOB".
 [[nodiscard]] bool parse_coordinator(std::string_view text, LaunchInfo& launch);

@@ -209,6 +209,7 @@ LaunchInfo join_launcher(const Launcher& launcher, bool needs_store,
   launch.rank = launcher.rank;
   launch.size = launcher.size;
   read_options(launch);
+  check_fake_nodes(launch);
   needs_store = needs_store || launch.fake_nodes > 1;
   if (launcher.source == Source::slurm || launcher.source == Source::torchrun) {
     return job_by_variables(launcher, std::move(launch), needs_store);
@@ -231,9 +232,11 @@ HostedJob join_host_program(int rank, int size, const Allgather& allgather,
                                        read_options(launch);
                                        return machine_key();
                                      }));
-  // These are of the World that the environment describes, which this one is not.
+  // These are of the World that the environment describes, which this one is not: it may have
+  // fewer ranks than that has nodes.
   launch.listener = -1;
   launch.recorder = -1;
+  launch.fake_nodes = std::min(launch.fake_nodes, size);
   const bool one_host = std::ranges::all_of(
       machines, [&](const std::string& machine) { return machine == machines.front(); });
   OpenedJob own;
