@@ -141,6 +141,15 @@ class Collectives(unittest.TestCase):
         rondo.wait_all(requests, timeout=math.inf)
         self.check(self.world.allreduce(filled(1, 3), wait=False).wait(math.inf), filled(self.size, 3))
 
+    def test_deadlines_may_be_infinite(self):
+        never = {"deadline": math.inf, "stall_warning": math.inf, "rendezvous_deadline": math.inf}
+        with rondo.World.create(0, 1, lambda data: [data], **never) as world:
+            self.check(world.allreduce(filled(1)), filled(1))
+        worlds = rondo.World.make_threads(2, **never)
+        requests = [world.barrier(wait=False) for world in worlds]
+        for request in requests:
+            request.wait()
+
     def test_requests_keep_their_arrays_alive(self):
         requests = [
             self.world.allreduce(filled(self.rank + 1, 10_000), wait=False) for _ in range(20)

@@ -525,6 +525,18 @@ def timeout(rank, ranks):
     touch_file(f"timed-out-{rank}", "timed-out", ranks - 1)
 
 
+def timeout_of_centuries(rank, ranks):
+    long = datetime.timedelta(days=300 * 365)
+    patient = dist.new_group(timeout=long)
+    if rank == 0:
+        dist.all_reduce(torch.ones(4), group=patient)
+        dist.all_reduce(torch.ones(4), group=patient, async_op=True).wait(long)
+    else:
+        for _ in range(2):
+            time.sleep(0.5)
+            dist.all_reduce(torch.ones(4), group=patient)
+
+
 def mismatch(rank, ranks):
     expect_error(
         "differ", lambda: dist.all_reduce(torch.ones(4 if rank == 0 else 5))
@@ -643,6 +655,9 @@ class BackendTest(unittest.TestCase):
 
     def test_timeout_names_who_is_missing(self):
         self.over(timeout, 3)
+
+    def test_timeout_of_centuries(self):
+        self.over(timeout_of_centuries, 2)
 
     def test_mismatch(self):
         self.over(mismatch, 2)

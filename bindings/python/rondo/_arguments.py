@@ -6,6 +6,7 @@ import os
 import numpy
 
 from rondo._c_interface import Op, _COptions
+from rondo._requests import A_CENTURY
 
 _TYPES = {
     ("f", 4): 0,
@@ -92,7 +93,8 @@ def _options(waiting="automatic", deadline=None, stall_warning=None, rendezvous_
     for field, seconds in times.items():
         if seconds is not None:
             # 0 means the default.
-            setattr(made, field, max(1, round(seconds * 1000)) if seconds >= 0 else -1)
+            limit = min(seconds, A_CENTURY)
+            setattr(made, field, max(1, round(limit * 1000)) if seconds >= 0 else -1)
     for field in ("fabric", "interface_pattern", "allreduce", "dump_folder"):
         text = rest.pop(field, None)
         setattr(made, field, None if text is None else os.fsencode(text))

@@ -20,11 +20,13 @@ def _is_pending(handle):
     return complete.value == 0
 
 
+A_CENTURY = 100 * 365 * 24 * 3600  # more would overflow, so inf is this long, too
+
+
 def nanoseconds(timeout):
     if math.isnan(timeout):
         raise ValueError("a timeout is a number of seconds, not NaN")
-    a_century = 100 * 365 * 24 * 3600  # more would overflow, so inf is this long, too
-    return round(min(max(timeout, 0), a_century) * 1e9)
+    return round(min(max(timeout, 0), A_CENTURY) * 1e9)
 
 
 def end_request(handle):

@@ -42,7 +42,10 @@ c10::ListTypePtr tensors_type() { return c10::ListType::create(c10::TensorType::
 
 Operation::Operation(std::shared_ptr<Engine> engine, c10d::OpType type,
                      std::vector<at::Tensor> outputs, std::chrono::milliseconds timeout)
-    : Work(-1, type), engine_(std::move(engine)), outputs_(std::move(outputs)), timeout_(timeout) {
+    : Work(-1, type),
+      engine_(std::move(engine)),
+      outputs_(std::move(outputs)),
+      timeout_(std::min(timeout, longest_timeout)) {
   if (!receives()) deadline_ = steady_clock::now() + timeout_;
 }
 
@@ -52,8 +55,8 @@ bool Operation::isCompleted() {
 }
 
 bool Operation::wait(std::chrono::milliseconds timeout) {
-  const auto limit =
-      timeout.count() > 0 ? steady_clock::now() + timeout : steady_clock::time_point::max();
+  const auto limit = timeout.count() > 0 ? steady_clock::now() + std::min(timeout, longest_timeout)
+                                         : steady_clock::time_point::max();
   engine_->wait(*this, limit);
   TORCH_CHECK(ended_, "rondo: the operation has not completed within ", timeout.count(), " ms");
   // A future that was taken before is completed on another thread.

@@ -26,6 +26,9 @@ class Engine;
 /// What a World of an Engine has as stall_warning.
 inline constexpr std::chrono::milliseconds stall_time{50};
 
+/// Longer timeouts would overflow when they are added to the time of today.
+inline constexpr std::chrono::milliseconds longest_timeout = std::chrono::years(100);
+
 /// One operation of torch.distributed: requests of the transport, and what follows them.
 ///
 /// Any thread may wait for it, ask it, or take its future. Callbacks of the future run on a thread

@@ -1,5 +1,6 @@
 // The extension module _rondo_torch, which rondo/torch.py wraps.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -48,8 +49,8 @@ transport::Allgather gather_over(const StorePointer& store, int rank, int size) 
 transport::World make_world(const StorePointer& store, int rank, int size,
                             std::chrono::milliseconds timeout, const Engine::StallNote& stall) {
   transport::WorldOptions options;
-  options.deadline = timeout;
-  options.rendezvous_deadline = timeout;
+  options.deadline = std::min(timeout, longest_timeout);
+  options.rendezvous_deadline = options.deadline;
   options.stall_warning = stall_time;
   options.on_stall = [stall](const transport::Stall& now) { *stall = now; };
   return transport::World::create(rank, size, gather_over(store, rank, size), options);
