@@ -184,6 +184,35 @@ TEST(ProcessTest, WarnsOfAStoppedRankAndFailsAtTheDeadline) {
   EXPECT_EQ(processes.wait(0), saw_what_it_should);
 }
 
+// The ranks of each node wait for all ranks of both, in the end; that are more than one can tell
+// of.
+TEST(ProcessTest, AllRanksOfTwoNodesNameTheOneThatIsStopped) {
+  constexpr int ranks = 12;
+  constexpr int stopped = 10;
+  WorldOptions options = test::quick_options();
+  options.deadline = 6s;
+  options.fabric = {.name = "shm", .fake_nodes = 2};
+  Processes processes(ranks, test::meet_over_tcp(), [&] {
+    World world = World::attach(options);
+    std::vector<float> data(10'000, 1.0F);
+    world.communicator().allreduce(std::span(data)).wait();
+    if (world.rank() == stopped) ::raise(SIGSTOP);
+    try {
+      world.communicator().allreduce(std::span(data)).wait();
+      ::_exit(saw_nothing);
+    } catch (const Error& error) {
+      if (error.detail().rank == stopped) return;
+      std::fprintf(stderr, "rank %d: %s\n", world.rank(), error.what());
+      ::_exit(saw_nothing);
+    }
+  });
+
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == stopped) continue;
+    EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
+  }
+}
+
 void let_pass(std::chrono::milliseconds time) {
   ::poll(nullptr, 0, static_cast<int>(time.count()));
 }

@@ -45,6 +45,38 @@ TEST(WaitGraphTest, OfRanksThatWaitForEachOtherTheFirstIs) {
   EXPECT_EQ(graph.fault({}), -1);
 }
 
+// Each rank but 12 waits for all others, and tells of the first of them.
+TEST(WaitGraphTest, ReachesTheRanksThatAListThatWasCutLeavesOut) {
+  constexpr int ranks = 16;
+  constexpr int stopped = 12;
+  const auto told_by = [](int rank) {
+    std::vector<int> others;
+    for (int other = 0; other < ranks; ++other) {
+      if (other != rank) others.push_back(other);
+    }
+    return decode_ranks(encode_ranks(others));
+  };
+  WaitGraph graph(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank != stopped) graph.set(rank, told_by(rank));
+  }
+
+  EXPECT_EQ(graph.fault(told_by(0)), stopped);
+  EXPECT_EQ(graph.fault(std::array{1}), stopped);
+  graph.set(stopped, told_by(stopped));
+  EXPECT_EQ(graph.fault(told_by(0)), 1) << "all wait for each other";
+}
+
+// What is known comes first.
+TEST(WaitGraphTest, GoesThroughAllListsBeforeItTakesOneForCut) {
+  WaitGraph graph(16);
+  graph.set(1, std::vector<int>{2, 3, 4, 5, 6, 7, 8, 9});
+  for (int rank = 2; rank < 9; ++rank) graph.set(rank, std::array{1});
+  graph.set(9, std::array{15});
+
+  EXPECT_EQ(graph.fault(std::array{1}), 15);
+}
+
 TEST(WaitGraphTest, LeavesOutRanksThatTheJobDoesNotHave) {
   WaitGraph graph(2);
   graph.set(7, std::array{0});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "bootstrap/wire.hpp"
 
@@ -12,6 +13,12 @@ void WaitGraph::set(int rank, std::span<const int> awaited) {
   std::vector<int>& known = awaited_[static_cast<std::size_t>(rank)];
   known.clear();
   std::ranges::copy_if(awaited, std::back_inserter(known), [&](int other) { return has(other); });
+}
+
+std::vector<int> WaitGraph::all_ranks() const {
+  std::vector<int> ranks(awaited_.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 // Breadth first, so that of several the one is named that fewest others stand between.
@@ -26,10 +33,13 @@ int WaitGraph::fault(std::span<const int> missing) const {
     }
   };
   reach(missing);
+  bool any_cut = missing.size() >= most_awaited;
   for (std::size_t i = 0; i < reached.size(); ++i) {
     const std::vector<int>& awaited = awaited_[static_cast<std::size_t>(reached[i])];
     if (awaited.empty()) return reached[i];
     reach(awaited);
+    any_cut = any_cut || awaited.size() >= most_awaited;
+    if (any_cut && i + 1 == reached.size()) reach(all_ranks());
   }
   return reached.empty() ? -1 : reached.front();
 }

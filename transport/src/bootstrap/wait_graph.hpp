@@ -9,6 +9,9 @@
 
 namespace rondo::transport::bootstrap {
 
+/// How many awaited ranks one rank tells of at most.
+inline constexpr std::size_t most_awaited = 8;
+
 /// Which ranks of a job that stalls wait for which others: the wait-for graph that tools for MPI
 /// look for deadlocks in.
 class WaitGraph {
@@ -21,7 +24,8 @@ class WaitGraph {
 
   /// The rank at fault when some rank waits for `missing` in vain: the nearest, along those that
   /// wait, that does not wait itself. The first of `missing` when all wait for each other; -1 when
-  /// there is none.
+  /// there is none. A list of `most_awaited` ranks may have been cut by encode_ranks(): when all
+  /// other lists lead nowhere, it is taken for one of all ranks.
   [[nodiscard]] int fault(std::span<const int> missing) const;
 
  private:
@@ -29,11 +33,10 @@ class WaitGraph {
     return rank >= 0 && static_cast<std::size_t>(rank) < awaited_.size();
   }
 
+  [[nodiscard]] std::vector<int> all_ranks() const;
+
   std::vector<std::vector<int>> awaited_;  // by rank
 };
-
-/// How many awaited ranks one rank tells of at most.
-inline constexpr std::size_t most_awaited = 8;
 
 /// The first `most_awaited` of some ranks, as the text of a StatusMessage.
 [[nodiscard]] std::string encode_ranks(std::span<const int> ranks);

@@ -137,6 +137,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   /// Does the oldest incomplete operation up to `record` wait for that member?
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
+  /// Does what is posted here wait for that rank of the World?
+  [[nodiscard]] bool awaits(int world_rank) const;
   /// Must that member live for the operation to complete? Between nodes others may stand between.
   [[nodiscard]] bool needs(const OperationRecord& record, std::size_t member) const;
   /// Did that member, which left in order, take part in all that `record` waits for? Then what it
@@ -144,7 +146,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] bool took_part(const OperationRecord& record, std::size_t member) const;
   /// What the operation waits for: itself, or an older one.
   [[nodiscard]] const OperationRecord& front_of(const OperationRecord& record) const;
-  /// The World ranks that it waits for.
+  /// The World ranks that it waits for; all others, where it is not known for which.
   [[nodiscard]] std::vector<int> missing(const OperationRecord& record) const;
   /// Throws Errc::mismatch when peers that have posted differ, whether or not others are missing.
   void check_all_fingerprints();

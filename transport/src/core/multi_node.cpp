@@ -146,9 +146,16 @@ void MultiNode::cancel_headers(OperationRecord& record) const {
   channel_->cancel(next_, record.header->sent);
 }
 
-// Only the previous rank's header is awaited directly, but any rank may keep an algorithm waiting.
-bool MultiNode::waits_for(const OperationRecord& record, std::size_t member) const {
-  return record.header->received.done() || member == previous_;
+// The algorithm knows whose messages it waits for, and the node's communicators who is missing
+// there.
+bool MultiNode::waits_for(const OperationRecord& record, const Group& flat,
+                          std::size_t member) const {
+  if (member == previous_ && !record.header->received.done()) return true;
+  if (record.stage == Stage::draining) return member == next_ && !record.header->sent.done();
+  if (record.stage != Stage::running) return false;
+  const int rank = flat.members[member].world_rank;
+  return record.operation->waits_for(flat, member) || node_scatter_->awaits(rank) ||
+         node_gather_->awaits(rank);
 }
 
 void MultiNode::poison(const Error& error) {

@@ -38,8 +38,10 @@ class MultiNode {
   /// After it no link refers to the record's headers.
   void cancel_headers(OperationRecord& record) const;
 
-  /// For reports: once the previous rank's header is there, any other rank may be missing.
-  [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
+  /// For reports: is that member known to keep `record` waiting? `flat` is the group of all
+  /// members.
+  [[nodiscard]] bool waits_for(const OperationRecord& record, const Group& flat,
+                               std::size_t member) const;
   /// Fails the communicators of this node, too.
   void poison(const Error& error);
 

@@ -478,7 +478,13 @@ void CommunicatorCore::compare(const OperationRecord& record, std::size_t member
 bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t member) const {
   if (member == group_.index() || record.finished()) return false;
   if (!record.ordered) return record.operation->waits_for(group_, member);
-  if (multi_node_) return multi_node_->waits_for(record, member);
+  if (multi_node_) {
+    const auto waits = [&](const OperationRecord* part) {
+      return part != nullptr && part->posted.sequence <= record.posted.sequence &&
+             multi_node_->waits_for(*part, group_, member);
+    };
+    return waits(oldest_) || waits(current_);
+  }
   const OperationRecord& front = front_of(record);
   const std::uint64_t sequence = front.posted.sequence;
   shm::ControlBlock& block = *group_.members[member].block;
@@ -496,6 +502,14 @@ bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t memb
       return false;
   }
   return false;
+}
+
+bool CommunicatorCore::awaits(int world_rank) const {
+  if (oldest_ == nullptr) return false;
+  const auto found = std::ranges::find(group_.members, world_rank, &Member::world_rank);
+  if (found == group_.members.end()) return false;
+  const auto member = static_cast<std::size_t>(found - group_.members.begin());
+  return waits_for(*oldest_, member) || waits_for(*newest_, member);
 }
 
 // A rank that waits for an operation may in truth wait for an older one: reports name that one.
@@ -526,6 +540,11 @@ std::vector<int> CommunicatorCore::missing(const OperationRecord& record) const 
   std::vector<int> ranks;
   for (std::size_t r = 0; r < group_.count(); ++r) {
     if (waits_for(record, r)) ranks.push_back(group_.members[r].world_rank);
+  }
+  // Between nodes there may be moments in which nothing is posted to anybody.
+  if (!ranks.empty() || !multi_node_ || !record.ordered || record.finished()) return ranks;
+  for (const Member& member : group_.members) {
+    if (member.world_rank != world_->rank()) ranks.push_back(member.world_rank);
   }
   return ranks;
 }
