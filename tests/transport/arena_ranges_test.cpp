@@ -32,6 +32,15 @@ TEST(RangeAllocatorTest, HandsOutNothingUntilItIsExtended) {
   EXPECT_EQ(ranges.allocate(1, 1), RangeAllocator::npos);
 }
 
+TEST(RangeAllocatorTest, HandsOutNoMoreThanThereIsWhateverTheNumber) {
+  RangeAllocator ranges;
+  ranges.extend(1024);
+  (void)ranges.allocate(1, 1);
+
+  EXPECT_EQ(ranges.allocate(~std::size_t{0} - 200, 256), RangeAllocator::npos);
+  EXPECT_EQ(ranges.used_bytes(), 1U);
+}
+
 TEST(RangeAllocatorTest, AlignsWhatItHandsOut) {
   RangeAllocator ranges;
   ranges.extend(1024);

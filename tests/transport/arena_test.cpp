@@ -93,6 +93,21 @@ TEST(SharedArenaTest, ThrowsWhenMemoryIsExhausted) {
   });
 }
 
+// So many bytes that their number overflows when it is rounded up, or when an offset is added.
+TEST(SharedArenaTest, RefusesMoreThanAnyMemoryHas) {
+  test::World(1).run([](World& world) {
+    void* const first = world.arena().allocate(64, 64);
+    const std::size_t used = world.arena().used_bytes();
+    for (const std::size_t less : {0U, 63U, 64U, 100U, 4096U}) {
+      EXPECT_THROW((void)world.arena().allocate(std::numeric_limits<std::size_t>::max() - less, 64),
+                   Error)
+          << less;
+      EXPECT_EQ(world.arena().used_bytes(), used) << less;
+    }
+    EXPECT_NE(world.arena().allocate(64, 64), first);
+  });
+}
+
 // Buffers of operations that have failed: they are their owner's again, whatever peers do later.
 
 using Floats = std::pmr::vector<float>;

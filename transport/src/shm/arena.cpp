@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include <rondo/transport/world.hpp>
@@ -21,6 +22,11 @@ constexpr std::size_t growth_bytes = std::size_t{2} << 20U;
 // To which a segment begins.
 constexpr std::size_t largest_alignment = std::size_t{2} << 20U;
 
+[[noreturn]] void throw_exhausted(std::size_t bytes) {
+  throw Error(Errc::out_of_memory,
+              "shared arena: it has no room for " + std::to_string(bytes) + " bytes");
+}
+
 }  // namespace
 
 // First fit. What alignment skips and what is left at the end stay free.
@@ -29,7 +35,7 @@ std::size_t RangeAllocator::allocate(std::size_t bytes, std::size_t alignment) {
     const auto [begin, length] = *range;
     const std::size_t offset = (begin + alignment - 1) & ~(alignment - 1);
     const std::size_t skipped = offset - begin;
-    if (skipped + bytes > length) continue;
+    if (skipped > length || bytes > length - skipped) continue;
     free_.erase(range);
     if (skipped > 0) free_.emplace(begin, skipped);
     if (skipped + bytes < length) free_.emplace(offset + bytes, length - skipped - bytes);
@@ -82,6 +88,8 @@ void RangeAllocator::release(std::size_t offset, std::size_t bytes) {
 }
 
 void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
+  // Before anything is added to it, which could overflow.
+  if (bytes > memory_->arena().reserved()) throw_exhausted(bytes);
   // Whole lines: stores into the block beside it never share one with this block.
   const std::size_t size =
       std::max<std::size_t>(1, (bytes + cache_line - 1) / cache_line) * cache_line;
@@ -95,6 +103,7 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   if (offset == RangeAllocator::npos) {
     grow(size + aligned);
     offset = ranges_.allocate(size, aligned);
+    if (offset == RangeAllocator::npos) throw_exhausted(bytes);
   }
   return memory_->arena().base() + offset;
 }
