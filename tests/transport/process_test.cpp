@@ -107,35 +107,62 @@ TEST(ProcessTest, SeesAKilledRankWithinASecond) {
   }
 }
 
+// How a rank that has given up ends: its World does, or its process as by an uncaught exception.
+enum class Leaves { in_order, at_once };
+
 // Rank 3 waits for rank 1, in a group without the rank that was killed. Rank 1 has given up because
 // of that rank, and has left. So has rank 0, if it was not killed itself: then rank 3 hears nothing
 // of rank 1.
+void expect_killed_rank_is_named(int nodes, int victim, Leaves how) {
+  WorldOptions options = test::quick_options();
+  options.fabric = {.name = "shm", .fake_nodes = nodes};
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  Processes processes(4, test::meet_over_tcp(), [&] {
+    World world = World::attach(options);
+    Communicator pair = world.communicator().split(world.rank() % 2);
+    (void)!::write(ready[1], "x", 1);
+    if (world.rank() == victim) ::pause();
+    try {
+      Communicator& waits_in = world.rank() == 3 ? pair : world.communicator();
+      waits_in.barrier().wait();
+      ::_exit(saw_nothing);
+    } catch (const Error& error) {
+      const bool right = error.code() == Errc::peer_lost && error.detail().rank == victim;
+      if (!right) std::fprintf(stderr, "rank %d: %s\n", world.rank(), error.what());
+      if (!right) ::_exit(saw_nothing);
+      if (world.rank() == 1 && how == Leaves::at_once) ::_exit(saw_what_it_should);
+    }
+  });
+
+  for (int rank = 0; rank < 4; ++rank) {
+    char byte = 0;
+    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  }
+  processes.signal(victim, SIGKILL);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(processes.wait(rank), rank == victim ? 128 + SIGKILL : saw_what_it_should)
+        << "rank " << rank << ", rank " << victim << " killed, " << nodes << " nodes";
+  }
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
 TEST(ProcessTest, NamesTheKilledRankWhenWhoItWaitsForGaveUp) {
   for (const int nodes : {1, 2}) {
-    for (const int victim : {0, 2}) {
-      WorldOptions options = test::quick_options();
-      options.fabric = {.name = "shm", .fake_nodes = nodes};
-      Processes processes(4, test::meet_over_tcp(), [&] {
-        World world = World::attach(options);
-        Communicator pair = world.communicator().split(world.rank() % 2);
-        if (world.rank() == victim) ::raise(SIGKILL);
-        try {
-          Communicator& waits_in = world.rank() == 3 ? pair : world.communicator();
-          waits_in.barrier().wait();
-          ::_exit(saw_nothing);
-        } catch (const Error& error) {
-          const bool right = error.code() == Errc::peer_lost && error.detail().rank == victim;
-          if (!right) std::fprintf(stderr, "rank %d: %s\n", world.rank(), error.what());
-          if (!right) ::_exit(saw_nothing);
-        }
-      });
-
-      for (int rank = 0; rank < 4; ++rank) {
-        EXPECT_EQ(processes.wait(rank), rank == victim ? 128 + SIGKILL : saw_what_it_should)
-            << "rank " << rank << ", rank " << victim << " killed, " << nodes << " nodes";
-      }
-    }
+    for (const int victim : {0, 2}) expect_killed_rank_is_named(nodes, victim, Leaves::in_order);
   }
+}
+
+TEST(ProcessTest, NamesTheKilledRankWhenWhoItWaitsForHasEndedBecauseOfIt) {
+  for (const int nodes : {1, 2}) {
+    for (const int victim : {0, 2}) expect_killed_rank_is_named(nodes, victim, Leaves::at_once);
+  }
+}
+
+void limit_files(rlim_t soft, rlim_t hard) {
+  const rlimit limit{.rlim_cur = soft, .rlim_max = hard};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 // Rank 1 can make no file or shared memory longer: it has no staging buffers, and says so to the

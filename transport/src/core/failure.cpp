@@ -65,6 +65,7 @@ void CommunicatorCore::handle_divergence(const bootstrap::StatusMessage& status)
 void CommunicatorCore::poison(const Error& error) {
   if (failure_) return;
   failure_ = error;
+  if (error.code() == Errc::peer_lost) world_->stalls().note_loss(error);
   if (block_ != no_block) static_cast<void>(drain());  // what is complete is not given up
   // Members that have sent something, and do not know of the failure yet, need not wait. Not those
   // that are gone: over ofi a rank that had been stopped was seen to crash in libfabric 1.17 when
@@ -239,6 +240,44 @@ Error CommunicatorCore::deferred_failure() const {
   if (!lost || *lost == error.detail().rank) return error;
   return {Errc::peer_lost, name_rank(*world_, *lost) + " is lost, and " + text_of(error),
           world_->detail_of(*lost, error.detail().operation)};
+}
+
+// A rank that left in order called fewer operations than the others: the text asks for that. But
+// when another rank had been lost, or had given up, that is why it left. So is it when the rank
+// did not leave, but ended as by an exception that nobody caught: on this node it has noted why,
+// and of ranks of other nodes the store has told who was lost before.
+Error CommunicatorCore::loss_of(int rank, const OperationRecord& record) const {
+  const std::string operation = describe(front_of(record));
+  const std::string here = "rank " + std::to_string(world_->rank());
+  const std::string name = name_rank(*world_, rank);
+  const bool left = world_->has_left(rank);
+  const std::string end =
+      (left ? " left" : " ended") + (" before it took part in " + operation) + ", which " + here;
+  const std::optional<int> lost = world_->first_lost();
+  const std::optional<GaveUp> waited = world_->stalls().gave_up();
+  const std::optional<GaveUp> noted = world_->stalls().loss_noted_by(rank);
+  if (left && !lost && waited) {
+    return {Errc::peer_lost,
+            name_rank(*world_, waited->rank) + " gave up: " + waited->text + "; and " + name + end +
+                " waits for",
+            world_->detail_of(waited->at_fault, operation)};
+  }
+  if (lost && *lost != rank && (left || world_->peer_status().departure(*lost) != 0)) {
+    return {Errc::peer_lost,
+            name_rank(*world_, *lost) + " is lost, and " + name + end +
+                " waits for; see the messages of rank " + std::to_string(*lost) + " for why",
+            world_->detail_of(*lost, operation)};
+  }
+  if (!left && noted) {
+    return {Errc::peer_lost, name + " gave up: " + noted->text + "; it" + end + " waits for",
+            world_->detail_of(noted->at_fault, operation)};
+  }
+  const std::string what = left
+                               ? " left in order before it took part in " + operation + ", which " +
+                                     here + " waits for; do all ranks call the same operations?"
+                               : " is lost: it ended while " + here + " was in " + operation +
+                                     "; see that rank's own messages for why";
+  return {Errc::peer_lost, name + what, world_->detail_of(rank, operation)};
 }
 
 }  // namespace rondo::transport

@@ -135,4 +135,24 @@ std::optional<GaveUp> Stalls::gave_up() const {
   return world_->peer_status().gave_up();
 }
 
+void Stalls::note_loss(const Error& error) noexcept {
+  shm::RankHeader& mine = world_->header();
+  if (mine.saw_loss.load(std::memory_order_relaxed) != 0) return;
+  mine.loss_note.code = error.code().value();
+  mine.loss_note.rank = error.detail().rank;
+  mine.loss_note.set_text(text_of(error));
+  // Release: the note comes before the word.
+  mine.saw_loss.store(1, std::memory_order_release);
+}
+
+std::optional<GaveUp> Stalls::loss_noted_by(int rank) const {
+  const Peer& peer = world_->peer(rank);
+  // Acquire: see note_loss().
+  if (!peer.memory || peer.memory->header().saw_loss.load(std::memory_order_acquire) == 0) {
+    return std::nullopt;
+  }
+  const shm::FailureNote& note = peer.memory->header().loss_note;
+  return GaveUp{.rank = rank, .at_fault = note.rank, .text = note.text.data()};
+}
+
 }  // namespace rondo::transport

@@ -50,6 +50,13 @@ class Stalls {
   /// The first other rank that is known to have given up.
   [[nodiscard]] std::optional<GaveUp> gave_up() const;
 
+  /// A communicator of this rank has failed because a peer is lost, which `error` names. The peers
+  /// of the node can read the first such error, so that none takes this rank's end for the cause.
+  void note_loss(const Error& error) noexcept;
+  /// Why `rank` failed, if it noted a loss. Nothing of ranks of other nodes: the store tells in
+  /// which order those were lost.
+  [[nodiscard]] std::optional<GaveUp> loss_noted_by(int rank) const;
+
  private:
   [[nodiscard]] bool ask(std::span<const int> missing);
   [[nodiscard]] int fault_on_node(std::span<const int> missing) const;

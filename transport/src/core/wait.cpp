@@ -95,6 +95,7 @@ class Wait {
     std::chrono::nanoseconds grace;
   };
   void check_loss(const Loss& loss);
+  [[nodiscard]] Error loss_error(const Loss& loss) const;
   void check_unobserved();
   [[nodiscard]] bool needs_unobserved() const;
   [[nodiscard]] bool is_over(std::chrono::nanoseconds grace);
@@ -102,7 +103,6 @@ class Wait {
   [[nodiscard]] std::optional<Loss> find_loss() const;
   [[nodiscard]] bool is_loss(std::size_t member) const;
   [[nodiscard]] std::chrono::nanoseconds grace(std::size_t member) const;
-  [[noreturn]] void throw_lost(int rank) const;
   void check_deadline();
   void report_stall(const std::vector<int>& missing);
   [[noreturn]] void throw_deadline(const std::vector<int>& missing, const Fault& fault) const;
@@ -304,7 +304,11 @@ void Wait::check_loss(const Loss& loss) {
   if (record_->finished()) return;
   drain_arrivals();
   if (record_->finished() || !is_loss(loss.member)) return;
-  if (is_over(loss.grace)) throw_lost(communicator_->group().members[loss.member].world_rank);
+  if (is_over(loss.grace)) throw loss_error(loss);
+}
+
+Error Wait::loss_error(const Loss& loss) const {
+  return communicator_->loss_of(communicator_->group().members[loss.member].world_rank, *record_);
 }
 
 // Has nothing arrived for so long, since a rank is known to have ended?
@@ -384,34 +388,6 @@ std::chrono::nanoseconds Wait::grace(std::size_t member) const {
   if (communicator_->has_deferred_failure()) return 0ns;  // nothing more will come
   if (!world_.has_left(rank)) return grace_of_lost;
   return record_->ordered ? 0ns : grace_of_left;  // its last collective is known
-}
-
-// A rank that left in order called fewer operations than the others: the text asks for that. But
-// when another rank had been lost, or had given up, that is why it left.
-void Wait::throw_lost(int rank) const {
-  const std::string operation = communicator_->describe(communicator_->front_of(*record_));
-  const std::string here = "rank " + std::to_string(world_.rank());
-  const std::optional<int> lost = world_.first_lost();
-  if (const auto first = world_.stalls().gave_up(); first && !lost && world_.has_left(rank)) {
-    throw Error(Errc::peer_lost,
-                name_rank(world_, first->rank) + " gave up: " + first->text + "; and " +
-                    name_rank(world_, rank) + " left before it took part in " + operation +
-                    ", which " + here + " waits for",
-                world_.detail_of(first->at_fault, operation));
-  }
-  if (lost && world_.has_left(rank)) {
-    throw Error(Errc::peer_lost,
-                name_rank(world_, *lost) + " is lost, and " + name_rank(world_, rank) +
-                    " left before it took part in " + operation + ", which " + here +
-                    " waits for; see the messages of rank " + std::to_string(*lost) + " for why",
-                world_.detail_of(*lost, operation));
-  }
-  const std::string what = world_.has_left(rank)
-                               ? " left in order before it took part in " + operation + ", which " +
-                                     here + " waits for; do all ranks call the same operations?"
-                               : " is lost: it ended while " + here + " was in " + operation +
-                                     "; see that rank's own messages for why";
-  throw Error(Errc::peer_lost, name_rank(world_, rank) + what, world_.detail_of(rank, operation));
 }
 
 // A limit of the caller's own ends the wait without an error.

@@ -161,6 +161,9 @@ struct alignas(128) RankHeader {
   /// Not 0: a deadline of this rank has passed. Stored after `deadline_note`.
   std::atomic<std::uint32_t> gave_up{0};
   FailureNote deadline_note = {};
+  /// Not 0: this rank has failed because a peer was lost. Stored after `loss_note`, of the first.
+  std::atomic<std::uint32_t> saw_loss{0};
+  FailureNote loss_note = {};
   /// Offset of the rank's table of rings (links/shm/ring.hpp) in the control segment; 0 until
   /// it has opened its link.
   std::atomic<std::uint64_t> rings{0};
