@@ -315,5 +315,45 @@ TEST_F(ThreadsProcessTest, AllNoticeAPeerThatIsKilled) {
   EXPECT_EQ(processes.wait(1), 3);
 }
 
+// Sends and receives until both sides are `over`.
+void exchange_until_over(Communicator& comm, const std::atomic<bool>& over) {
+  bool both_are = false;
+  while (!both_are) {
+    const int mine = over ? 1 : 0;
+    int theirs = 0;
+    Request receiving = comm.recv(std::span(&theirs, 1), 1 - comm.rank());
+    comm.send(std::span(&mine, 1), 1 - comm.rank()).wait();
+    receiving.wait();
+    both_are = mine + theirs == 2;
+  }
+}
+
+// Over shared memory no connection breaks: that rank 2 has been killed, its peers on other nodes
+// know from the store alone. What arrives all the while is another thread's.
+TEST_F(ThreadsProcessTest, TrafficOfAnotherThreadHidesNoLoss) {
+  WorldOptions wanted = options();
+  wanted.fabric = {.name = "shm", .fake_nodes = 3};
+  test::Processes processes(3, test::meet_over_tcp(), [&] {
+    World world = World::attach(wanted);
+    Communicator all = world.communicator().dup();
+    Communicator pair = world.communicator().split(world.rank() / 2);
+    if (world.rank() == 2) ::_exit(3);
+    std::atomic<bool> over = false;
+    std::thread traffic([&] { exchange_until_over(pair, over); });
+    try {
+      all.barrier().wait();
+      ADD_FAILURE() << "passed a barrier without a rank";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
+      EXPECT_EQ(error.detail().rank, 2);
+    }
+    over = true;
+    traffic.join();
+  });
+  EXPECT_EQ(processes.wait(0), 0);
+  EXPECT_EQ(processes.wait(1), 0);
+  EXPECT_EQ(processes.wait(2), 3);
+}
+
 }  // namespace
 }  // namespace rondo::transport::threads_test

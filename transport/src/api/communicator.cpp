@@ -201,8 +201,9 @@ bool Request::test() {
   if (!record_->finished()) {
     // As long as something arrives, no rank gives up.
     core_->world().progress();
-    if (std::exchange(record_->moves_seen, core_->world().moves()) != core_->world().moves()) {
-      record_->lost_since.reset();
+    const std::uint64_t moves = core_->world().moves();
+    if (std::exchange(record_->moves_seen, moves) != moves && record_->loss) {
+      record_->loss->quiet_since.reset();
     }
     if (!record_->finished()) core_->check_peers(*record_);
     if (record_->finished()) {

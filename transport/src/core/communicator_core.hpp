@@ -99,6 +99,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
 
   /// Advances this communicator's operations; at most one step of work. True if any moved.
   bool progress();
+  /// How often any has moved.
+  [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
 
   /// Waits for `record`, to the communicator's deadline or `limit`; throws what makes it fail.
   /// False when `limit` has passed.
@@ -137,6 +139,9 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// The error when `record` waits for `rank`, which has ended: it names the first cause that is
   /// known.
   [[nodiscard]] Error loss_of(int rank, const OperationRecord& record) const;
+  /// The error when `lost` is lost, and nobody tells what became of the ranks that `record` waits
+  /// for.
+  [[nodiscard]] Error unobserved_after(int lost, const OperationRecord& record) const;
 
   /// Does the oldest incomplete operation up to `record` wait for that member?
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
@@ -233,6 +238,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   OperationRecord* current_ = nullptr;      // first whose own part is not done
   OperationRecord* unpublished_ = nullptr;  // first that peers cannot see
   std::vector<OperationRecord*> parts_;     // point-to-point operations under way
+
+  std::uint64_t moves_ = 0;
 
   std::optional<Error> failure_;
   std::uint64_t given_up_ = 0;  // the first sequence that the failure ended

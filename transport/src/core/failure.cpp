@@ -280,4 +280,13 @@ Error CommunicatorCore::loss_of(int rank, const OperationRecord& record) const {
   return {Errc::peer_lost, name + what, world_->detail_of(rank, operation)};
 }
 
+Error CommunicatorCore::unobserved_after(int lost, const OperationRecord& record) const {
+  const std::string operation = describe(front_of(record));
+  return {Errc::peer_lost,
+          name_rank(*world_, lost) + " is lost, and rank 0 has ended, which would tell rank " +
+              std::to_string(world_->rank()) + " what became of those that it waits for in " +
+              operation + "; see that rank's own messages for why",
+          world_->detail_of(lost, operation)};
+}
+
 }  // namespace rondo::transport

@@ -66,6 +66,16 @@ class Coalesced {
   std::pmr::vector<std::byte> memory_;
 };
 
+/// That a rank which an operation needs has ended, as the looks for it have found.
+struct KnownLoss {
+  using Time = std::chrono::steady_clock::time_point;
+
+  std::optional<Time> quiet_since = {};  ///< nothing at all has arrived
+  std::optional<Time> since = {};        ///< nothing has moved in the operation's communicator
+  std::size_t member = 0;                ///< of the communicator, which is lost
+  std::uint64_t moves = 0;               ///< CommunicatorCore::moves() at the last look
+};
+
 /// One posted operation, from post to release. Lives in its communicator's pool.
 struct OperationRecord {
   Posted posted = {};
@@ -84,8 +94,7 @@ struct OperationRecord {
   std::uint64_t checked_in = 0;
   /// Since when this rank has waited for it or tested it, with pauses or without.
   std::optional<std::chrono::steady_clock::time_point> wanted_since = {};
-  /// When a needed peer was first seen to be gone; moved forward whenever something arrives.
-  std::optional<std::chrono::steady_clock::time_point> lost_since = {};
+  std::optional<KnownLoss> loss = {};
   /// Used by Request::test() alone: the value of WorldCore::moves() at its last call.
   std::uint64_t moves_seen = 0;
 
@@ -93,7 +102,7 @@ struct OperationRecord {
   void forget_waits(std::uint64_t round) noexcept {
     checked_in = round;
     wanted_since.reset();
-    lost_since.reset();
+    loss.reset();
   }
 
   recorder::Stamp stamp = {};  ///< its entry in the flight recorder

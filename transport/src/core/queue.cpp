@@ -391,6 +391,7 @@ bool CommunicatorCore::progress() {
     if (current_ != nullptr) moved = step_current() || moved;
     if (oldest_ != current_) moved = drain() || moved;
     ring_sleepers();
+    moves_ += moved ? 1U : 0U;
     return moved;
   } catch (const LinkFailure& failure) {
     defer_failure(failure, current_);

@@ -47,6 +47,9 @@ constexpr auto longest_pause = 1s;
 // after it left in order.
 constexpr std::chrono::nanoseconds grace_of_lost = 200ms;
 constexpr std::chrono::nanoseconds grace_of_left = 2s;
+// What arrives all the while may be for other communicators, of this thread or of another. It puts
+// the end of a wait off for so long, unless its own communicator moves, too.
+constexpr std::chrono::nanoseconds longest_postponement = 2s;
 constexpr int pauses_per_check = 16;
 
 /// An operation that is waited for.
@@ -98,7 +101,10 @@ class Wait {
   [[nodiscard]] Error loss_error(const Loss& loss) const;
   void check_unobserved();
   [[nodiscard]] bool needs_unobserved() const;
-  [[nodiscard]] bool is_over(std::chrono::nanoseconds grace);
+  [[nodiscard]] std::optional<int> find_unobserved() const;
+  [[nodiscard]] bool is_quiet_for(std::chrono::nanoseconds grace);
+  [[nodiscard]] bool is_put_off_too_long(std::size_t member);
+  void throw_if_lost() const;
   void drain_arrivals();
   [[nodiscard]] std::optional<Loss> find_loss() const;
   [[nodiscard]] bool is_loss(std::size_t member) const;
@@ -161,7 +167,7 @@ void Wait::look_at_clock() noexcept {
   now_ = now;
   if (pause < longest_pause) return;
   begin_ += pause;
-  put_off_losses();
+  for (const Awaited& awaited : all_) awaited.record->loss.reset();
 }
 
 bool Wait::any_finished() const noexcept {
@@ -172,7 +178,7 @@ bool Wait::any_finished() const noexcept {
 // What is lost is given up only when nothing arrives any more.
 void Wait::put_off_losses() noexcept {
   for (const Awaited& awaited : all_) {
-    if (awaited.record->lost_since) awaited.record->lost_since = now_;
+    if (awaited.record->loss) awaited.record->loss->quiet_since = now_;
   }
 }
 
@@ -304,7 +310,7 @@ void Wait::check_loss(const Loss& loss) {
   if (record_->finished()) return;
   drain_arrivals();
   if (record_->finished() || !is_loss(loss.member)) return;
-  if (is_over(loss.grace)) throw loss_error(loss);
+  if (is_put_off_too_long(loss.member) || is_quiet_for(loss.grace)) throw loss_error(loss);
 }
 
 Error Wait::loss_error(const Loss& loss) const {
@@ -312,26 +318,41 @@ Error Wait::loss_error(const Loss& loss) const {
 }
 
 // Has nothing arrived for so long, since a rank is known to have ended?
-bool Wait::is_over(std::chrono::nanoseconds grace) {
-  if (!record_->lost_since) record_->lost_since = now_;
-  return now_ - *record_->lost_since >= grace;
+bool Wait::is_quiet_for(std::chrono::nanoseconds grace) {
+  if (!record_->loss) record_->loss.emplace();
+  std::optional<Clock::time_point>& since = record_->loss->quiet_since;
+  if (!since) since = now_;
+  return now_ - *since >= grace;
+}
+
+// Has nothing of the communicator moved for long, since that member is known to have ended?
+bool Wait::is_put_off_too_long(std::size_t member) {
+  if (!record_->loss) record_->loss.emplace();
+  KnownLoss& known = *record_->loss;
+  const std::uint64_t moves = communicator_->moves();
+  if (!known.since || known.member != member || known.moves != moves) {
+    known.since = now_;
+    known.member = member;
+    known.moves = moves;
+  }
+  return now_ - *known.since >= longest_postponement;
 }
 
 // A rank was lost, and rank 0 has ended, by this loss or because of it. From now on nobody tells
 // whether ranks of other nodes go on, give up or are lost, too. So a wait for one of them, in a
 // communicator that the lost rank need not be in, ends when nothing arrives any more.
 void Wait::check_unobserved() {
-  if (record_->finished() || !world_.store_has_ended() || !needs_unobserved()) return;
-  const std::optional<int> lost = world_.first_lost();
-  if (!lost) return;
+  if (record_->finished() || !find_unobserved()) return;
   drain_arrivals();
-  if (record_->finished() || !needs_unobserved() || !is_over(grace_of_left)) return;
-  const std::string operation = communicator_->describe(communicator_->front_of(*record_));
-  throw Error(Errc::peer_lost,
-              name_rank(world_, *lost) + " is lost, and rank 0 has ended, which would tell rank " +
-                  std::to_string(world_.rank()) + " what became of those that it waits for in " +
-                  operation + "; see that rank's own messages for why",
-              world_.detail_of(*lost, operation));
+  if (record_->finished()) return;
+  const std::optional<int> lost = find_unobserved();
+  if (lost && is_quiet_for(grace_of_left)) throw communicator_->unobserved_after(*lost, *record_);
+}
+
+// The rank that was lost, if that is so.
+std::optional<int> Wait::find_unobserved() const {
+  if (!world_.store_has_ended() || !needs_unobserved()) return std::nullopt;
+  return world_.first_lost();
 }
 
 bool Wait::needs_unobserved() const {
@@ -405,8 +426,17 @@ void Wait::check_deadline() {
   }
   // A message has failed already, and nobody has told why.
   if (communicator_->has_deferred_failure()) throw Error(communicator_->deferred_failure());
+  throw_if_lost();
   const std::optional<Fault> fault = world_.stalls().find_fault(missing, fault_search_);
   if (fault) throw_deadline(missing, *fault);
+}
+
+// Who is known to be gone is not called alive, however much has arrived of late.
+void Wait::throw_if_lost() const {
+  if (const std::optional<Loss> loss = find_loss()) throw loss_error(*loss);
+  if (const std::optional<int> lost = find_unobserved()) {
+    throw communicator_->unobserved_after(*lost, *record_);
+  }
 }
 
 // Once; again where another thread's wait has ended since.

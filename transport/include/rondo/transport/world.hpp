@@ -202,7 +202,7 @@ struct RankInfo {
 /// - **End.** When a World ends, this rank has left in order. It does not wait for its peers. What
 ///   it took part in is not disturbed, however late others are; a collective that it did not post
 ///   cannot complete, and fails with Errc::peer_lost on those who wait for it. A message that did
-///   not come from it is given up when nothing has arrived for 2 s.
+///   not come from it is given up when nothing has arrived for its communicator for 2 s.
 /// - **Nodes.** Ranks of one machine (and network namespace) are a node and share memory; others
 ///   are reached over a fabric, see FabricOptions. RONDO_COORDINATOR names the store of rank 0
 ///   where ranks of several nodes meet; a World of several nodes owns one service thread.
@@ -211,7 +211,8 @@ struct RankInfo {
 ///   was lost first, also where a rank is waited for that has left because of it. The store is rank
 ///   0's: when rank 0 has left, what happens to ranks of other nodes is noticed only where a
 ///   message to or from them fails, and else at the deadline; but after a loss, nobody waits for
-///   them for more than 2 s in which nothing arrives.
+///   them for more than 2 s in which nothing arrives. An error of a rank that is known to be lost
+///   is put off by what arrives for other communicators for 2 s at most.
 /// - **Again.** A process may attach() again after its World has ended; all ranks of the job do so.
 /// - **fork().** A World belongs to the process that made it. A forked child, such as a worker of a
 ///   DataLoader, may end its copies of a World and of what belongs to it, and may read what lies in
