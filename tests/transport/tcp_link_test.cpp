@@ -5,7 +5,9 @@
 #include <arpa/inet.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -148,6 +150,41 @@ TEST_P(LinkTcpTest, FailsMessagesToAPeerThatDoesNotListenAnyMore) {
   ASSERT_TRUE(finish(sending));
   EXPECT_TRUE(sending.failed());
   EXPECT_THAT(link(0).error_text(sending), HasSubstr("refused"));
+}
+
+// While it lives, this process can open nothing more.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const shm::Descriptor first_free(::dup(STDERR_FILENO));
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(first_free.get());
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+  ~NoMoreDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_P(LinkTcpTest, FailsBothSidesOfAConnectionForWhichThereIsNoDescriptor) {
+  const Bytes data(4);
+  Bytes room(4);
+  Transfer sending;
+  Transfer receiving;
+  link(0).post_send(1, 1, data, sending);  // connects
+  {
+    const NoMoreDescriptors none;
+    link(1).post_recv(0, 1, room, receiving);
+    ASSERT_TRUE(finish(sending) && finish(receiving));
+  }
+
+  ASSERT_TRUE(sending.failed() && receiving.failed());
+  EXPECT_THAT(link(0).error_text(sending), HasSubstr("refused"));
+  EXPECT_THAT(link(1).error_text(receiving), HasSubstr("Too many open files"));
 }
 
 // Both sides begin before either has seen the other.

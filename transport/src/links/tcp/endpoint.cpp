@@ -9,6 +9,7 @@
 #include "links/tcp/endpoint.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
@@ -22,6 +23,7 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "links/plugin.hpp"
 
@@ -181,6 +183,10 @@ bool would_wait(ssize_t moved) noexcept {
   return moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
+bool is_exhaustion(int error) noexcept {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 }  // namespace
 
 std::optional<Destination> Destination::parse(const std::string& text,
@@ -199,7 +205,9 @@ std::optional<Destination> Destination::parse(const std::string& text,
   return to;
 }
 
-Endpoint::Endpoint(const LinkOptions& options) : size_(static_cast<std::uint32_t>(options.size)) {
+Endpoint::Endpoint(const LinkOptions& options)
+    : spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
+      size_(static_cast<std::uint32_t>(options.size)) {
   if (!options.provider.empty()) {
     throw OpenError("tcp has no transports to choose from, but '" + options.provider +
                     "' was asked for; name it 'tcp' alone");
@@ -233,15 +241,30 @@ std::string Endpoint::address() const {
   return text;
 }
 
-shm::Descriptor Endpoint::accept() const noexcept {
+Endpoint::Accepted Endpoint::accept() noexcept {
   for (const shm::Descriptor& listening : sockets_) {
     shm::Descriptor socket(
         ::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid()) continue;
-    set_up(socket.get());
-    return socket;
+    const int error = errno;
+    if (socket.valid()) {
+      set_up(socket.get());
+      return {.socket = std::move(socket)};
+    }
+    if (is_exhaustion(error)) {
+      turn_away(listening.get());
+      return {.error = error};
+    }
   }
   return {};
+}
+
+// The caller would wait for ever for an answer, because the kernel has made the connection.
+void Endpoint::turn_away(int listening) noexcept {
+  spare_ = {};
+  {
+    const shm::Descriptor closed(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  spare_ = shm::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
 bool Endpoint::knows(const Hello& hello) const noexcept {

@@ -62,17 +62,24 @@ class Endpoint {
   /// For Destination::parse() of other ranks.
   [[nodiscard]] std::string address() const;
 
-  /// The next connection that somebody has made; invalid when there is none.
-  [[nodiscard]] shm::Descriptor accept() const noexcept;
+  /// The next connection that somebody has made. Without one `error` is 0 when there is none, or
+  /// says what this process or the host has run out of; then the caller has been turned away.
+  struct Accepted {
+    shm::Descriptor socket = {};
+    int error = 0;
+  };
+  [[nodiscard]] Accepted accept() noexcept;
   /// Has `hello` been sent by a rank of this job? Whoever guesses keys learns nothing from the time
   /// that this takes.
   [[nodiscard]] bool knows(const Hello& hello) const noexcept;
 
  private:
   void listen(const std::string& interface, const SocketAddress& address);
+  void turn_away(int listening) noexcept;
 
   std::vector<shm::Descriptor> sockets_;
   std::vector<std::string> interfaces_;
+  shm::Descriptor spare_;  // closed to turn a caller away when descriptors have run out
   std::uint32_t size_;
   Key key_{};
 };

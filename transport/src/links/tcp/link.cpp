@@ -75,6 +75,7 @@ class TcpLink final : public Link {
   bool step(int rank, Peer& peer);
   void look_for_cuts();
   bool look_for_connections();
+  void fail_callers(int error);
   void admit(const Hello& hello, shm::Descriptor socket);
   void watch(Peer& peer);
   void watch(Peer& peer, std::size_t number);
@@ -281,9 +282,14 @@ void TcpLink::look_for_cuts() {
 
 bool TcpLink::look_for_connections() {
   bool moved = false;
-  for (shm::Descriptor socket = endpoint_.accept(); socket.valid(); socket = endpoint_.accept()) {
+  Endpoint::Accepted came = endpoint_.accept();
+  for (; came.socket.valid(); came = endpoint_.accept()) {
     if (strangers_.size() == most_strangers) strangers_.erase(strangers_.begin());
-    strangers_.push_back({.socket = std::move(socket)});
+    strangers_.push_back({.socket = std::move(came.socket)});
+    moved = true;
+  }
+  if (came.error != 0) {
+    fail_callers(came.error);
     moved = true;
   }
   for (std::size_t i = 0; i < strangers_.size();) {
@@ -304,6 +310,17 @@ bool TcpLink::look_for_connections() {
     admit(hello, std::move(socket));
   }
   return moved;
+}
+
+// A connection could not be taken, and nobody knows whose it was. So all fail that are awaited and
+// may have made it. Where both ranks make one and that of this rank counts, the other can wait for
+// it.
+void TcpLink::fail_callers(int error) {
+  for (const int rank : listed_) {
+    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    const bool own_counts = is_making_connection(peer) && rank_ < static_cast<std::uint32_t>(rank);
+    if (peer.state() < Peer::State::open && !own_counts) peer.fail(pools_, failure_of(error));
+  }
 }
 
 // When both ranks make a connection, the lower rank's counts. What is not admitted is closed.
