@@ -7,10 +7,12 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -19,6 +21,7 @@
 #include <rondo/transport/error.hpp>
 
 #include "support/processes.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace rondo::transport::process_test {
 namespace {
@@ -170,23 +173,37 @@ void limit_files(rlim_t soft, rlim_t hard) {
 TEST(ProcessTest, ARankThatRunsOutOfMemoryTellsItsPeersWhy) {
   Processes processes(3, test::quick_options(), [](World& world) {
     std::vector<float> data(100'000, 1.0F);
-    if (world.rank() == 1) {
-      const rlimit none{.rlim_cur = 0, .rlim_max = 0};
-      ::signal(SIGXFSZ, SIG_IGN);
-      ::setrlimit(RLIMIT_FSIZE, &none);
-    }
+    if (world.rank() == 1) limit_files(0, 0);
     try {
       world.communicator().allreduce(std::span(data)).wait();
     } catch (const Error& error) {
       const std::string what = error.what();
       const bool told = world.rank() == 1 || (error.detail().rank == 1 &&
                                               what.find("rank 1 (pid ") != std::string::npos);
-      ::_exit(error.code() == Errc::out_of_memory && told ? saw_what_it_should : saw_nothing);
+      const bool right = told && what.find("(ulimit -f)") != std::string::npos;
+      ::_exit(error.code() == Errc::out_of_memory && right ? saw_what_it_should : saw_nothing);
     }
     ::_exit(saw_nothing);
   });
 
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(processes.wait(rank), saw_what_it_should);
+}
+
+// The hard limit is what the process may have.
+TEST(ProcessTest, ASoftLimitOfFilesLimitsNoSharedMemory) {
+  test::expect_success(1, [](World& world) {
+    limit_files(1, RLIM_INFINITY);
+    EXPECT_NE(world.arena().allocate(10'000'000, 64), nullptr);
+  });
+}
+
+TEST(ProcessTest, AFlightRecordThatIsTooLongForTheLimitOfFilesIsAnError) {
+  const test::ScratchFolder folder;
+  test::expect_success(1, [&](World& world) {
+    limit_files(100, 100);
+    EXPECT_THROW(world.dump_flight_record(folder.path() / "record.json"), std::system_error);
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(ProcessTest, WarnsOfAStoppedRankAndFailsAtTheDeadline) {

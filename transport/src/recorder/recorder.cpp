@@ -375,6 +375,10 @@ std::size_t character(std::string_view text) {
 
 // The file must not exist yet, and is on disk when this returns.
 void write_synced(const std::filesystem::path& path, std::string_view text) {
+  if (!shm::may_be_file_size(text.size())) {
+    errno = EFBIG;
+    fail(path);
+  }
   constexpr mode_t mode = 0644;
   const shm::Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!file.valid()) fail(path);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/membarrier.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -124,6 +125,11 @@ void Segment::grow(std::size_t bytes) {
                             std::to_string(reserved_ >> 20U) + " MiB of addresses are reserved",
                         ENOMEM);
   }
+  if (!may_be_file_size(bytes)) {
+    throw_out_of_memory("cannot grow to " + std::to_string(bytes >> 20U) +
+                            " MiB beyond the limit of file sizes (ulimit -f)",
+                        EFBIG);
+  }
   // Allocated now rather than at the first touch: a lack of memory is an error here, not SIGBUS
   // in the middle of a reduction. A little at a time: a signal undoes all that a call has allocated
   // so far, and under a profiler's signals one long call would begin anew for ever.
@@ -137,6 +143,14 @@ void Segment::grow(std::size_t bytes) {
     }
   }
   size_ = bytes;
+}
+
+bool may_be_file_size(std::size_t bytes) noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur) return true;
+  if (bytes > limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return ::setrlimit(RLIMIT_FSIZE, &limit) == 0;
 }
 
 std::uint64_t append(Segment& segment, std::size_t bytes) {

@@ -79,6 +79,11 @@ class Segment {
   std::size_t reserved_ = 0;
 };
 
+/// May a file of this process become so long? Shared memory is a file, too. Raises the soft limit
+/// (`ulimit -f`) to the hard one if that suffices: beyond it the kernel ends the process by
+/// SIGXFSZ.
+[[nodiscard]] bool may_be_file_size(std::size_t bytes) noexcept;
+
 /// Grows a segment of one's own by `bytes` bytes that begin on a new page; their offset.
 [[nodiscard]] std::uint64_t append(Segment& segment, std::size_t bytes);
 
