@@ -1,14 +1,19 @@
-// Segments of shared memory: where their addresses begin.
+// Segments of shared memory: where their addresses begin, and what a failure leaves of them.
 
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
+
+#include <rondo/transport/error.hpp>
 
 #include "shm/memory.hpp"
 
@@ -52,6 +57,45 @@ TEST(SegmentTest, IsTheSameMemoryWhereverItIsMapped) {
   own.base()[2 * mebibyte - 1] = std::byte{42};
   EXPECT_EQ(peers.base()[2 * mebibyte - 1], std::byte{42});
   EXPECT_GE(own.reserved(), 3 * mebibyte + 1);
+}
+
+std::int64_t blocks_of(const Segment& segment) {
+  struct stat status{};
+  EXPECT_EQ(::fstat(segment.descriptor(), &status), 0);
+  return status.st_blocks;
+}
+
+// The file cannot become longer than it is made here, so that growing fails half-way.
+TEST(SegmentTest, KeepsNothingOfAGrowthThatFailed) {
+  Segment own = Segment::create("segment-test", 32 * mebibyte);
+  own.grow(mebibyte);
+  own.base()[mebibyte - 1] = std::byte{42};
+  const std::int64_t before = blocks_of(own);
+  ASSERT_EQ(::ftruncate(own.descriptor(), 7 * mebibyte), 0);
+  ASSERT_EQ(::fcntl(own.descriptor(), F_ADD_SEALS, F_SEAL_GROW), 0);
+
+  EXPECT_THROW(own.grow(16 * mebibyte), Error);
+
+  EXPECT_EQ(blocks_of(own), before);
+  EXPECT_EQ(own.size(), mebibyte);
+  EXPECT_EQ(own.base()[mebibyte - 1], std::byte{42});
+}
+
+// Pages of addresses.
+std::size_t mapped_pages() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t pages = 0;
+  file >> pages;
+  return pages;
+}
+
+TEST(SegmentTest, KeepsNoAddressesOfAMappingThatFailed) {
+  constexpr std::size_t reserved = std::size_t{1} << 40U;
+  const std::size_t before = mapped_pages();
+
+  EXPECT_THROW((void)Segment::map(Descriptor(::open("/dev/null", O_RDWR)), reserved), Error);
+
+  EXPECT_LT(mapped_pages(), before + reserved / 4096);
 }
 
 }  // namespace

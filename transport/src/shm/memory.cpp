@@ -98,8 +98,13 @@ Segment Segment::map(Descriptor memory, std::size_t reserved_bytes) {
 Segment::Segment(Descriptor memory, std::size_t reserved_bytes)
     : memory_(std::move(memory)), reserved_(whole_pages(reserved_bytes)) {
   std::byte* const addresses = reserve_addresses(reserved_);
-  base_ = map_addresses(addresses, reserved_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                        memory_.get());
+  try {
+    base_ = map_addresses(addresses, reserved_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                          memory_.get());
+  } catch (...) {
+    ::munmap(addresses, reserved_);
+    throw;
+  }
   // A core dump of a trainer would otherwise hold every peer's arena.
   ::madvise(base_, reserved_, MADV_DONTDUMP);
 }
@@ -139,10 +144,19 @@ void Segment::grow(std::size_t bytes) {
     if (::fallocate(memory_.get(), 0, static_cast<off_t>(begin), static_cast<off_t>(length)) == 0) {
       begin += length;
     } else if (errno != EINTR) {
-      throw_out_of_memory("cannot grow to " + std::to_string(bytes >> 20U) + " MiB", errno);
+      const int error = errno;
+      give_back(size_, begin);
+      throw_out_of_memory("cannot grow to " + std::to_string(bytes >> 20U) + " MiB", error);
     }
   }
   size_ = bytes;
+}
+
+// The file stays as long as it is, because it is sealed; only the memory behind its end goes.
+void Segment::give_back(std::size_t begin, std::size_t end) const noexcept {
+  if (begin == end) return;
+  ::fallocate(memory_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+              static_cast<off_t>(end - begin));
 }
 
 bool may_be_file_size(std::size_t bytes) noexcept {

@@ -60,7 +60,8 @@ class Segment {
   ~Segment();
 
   /// Puts memory behind the first `bytes` bytes, zeroed. Owner only. Throws
-  /// Error(out_of_memory) when the reserve or the machine's memory is exhausted.
+  /// Error(out_of_memory) when the reserve or the machine's memory is exhausted; then all is as
+  /// before.
   void grow(std::size_t bytes);
 
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
@@ -72,6 +73,7 @@ class Segment {
 
  private:
   Segment(Descriptor memory, std::size_t reserved_bytes);
+  void give_back(std::size_t begin, std::size_t end) const noexcept;
 
   Descriptor memory_;
   std::byte* base_ = nullptr;
