@@ -467,7 +467,7 @@ bool CommunicatorCore::cancel(OperationRecord& record) noexcept {
       record.call == PointToPointCall::recv || record.call == PointToPointCall::wait_signal;
   if (record.ordered || !receives || record.finished()) return false;
   std::erase(parts_, &record);
-  world_->stalls().end();
+  world_->stalls().end(record);
   record.held = false;
   give_up(record);
   return true;

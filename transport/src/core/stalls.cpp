@@ -21,6 +21,10 @@ using Kind = bootstrap::StatusMessage::Kind;
 
 // How long the store may take to answer.
 constexpr auto answer_time = 1s;
+// How often a rank that waits long looks whether it waits for others than it has told; and for how
+// long what it told counts when it does not look.
+constexpr auto tell_interval = 100ms;
+constexpr auto tell_lifetime = 1s;
 
 static_assert(std::tuple_size_v<decltype(shm::RankHeader::awaited)> == bootstrap::most_awaited);
 
@@ -47,17 +51,31 @@ void Stalls::publish(std::span<const int> missing) const noexcept {
   }
 }
 
-void Stalls::tell(std::span<const int> missing) {
-  told_ = true;
-  publish(missing);
-  world_->tell(Kind::waits, bootstrap::encode_ranks(missing));
+// Who has told and does not look any more, because nobody waits for it or tests it, is no more
+// heard.
+bool Stalls::may_tell(const OperationRecord& waiter, Time now) const noexcept {
+  if (waiter_ == nullptr) return true;
+  return now - told_at_ >= (waiter_ == &waiter ? tell_interval : tell_lifetime);
 }
 
-void Stalls::end() noexcept {
-  if (!told_) return;
-  told_ = false;
-  publish({});
-  world_->tell(Kind::waits, bootstrap::encode_ranks({}));
+void Stalls::tell(const OperationRecord& waiter, std::span<const int> missing, Time now) {
+  waiter_ = &waiter;
+  told_at_ = now;
+  tell_unless_told(missing);
+}
+
+void Stalls::end(const OperationRecord& waiter) noexcept {
+  if (waiter_ != &waiter) return;
+  waiter_ = nullptr;
+  tell_unless_told({});
+}
+
+void Stalls::tell_unless_told(std::span<const int> missing) {
+  const auto told = missing.first(std::min(missing.size(), bootstrap::most_awaited));
+  if (std::ranges::equal(told, told_)) return;
+  told_.assign(told.begin(), told.end());
+  publish(told);
+  world_->tell(Kind::waits, bootstrap::encode_ranks(told));
 }
 
 // When the store does not answer, what the ranks of this node know counts; or what a rank has told

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <rondo/transport/error.hpp>
 
@@ -12,6 +13,7 @@
 namespace rondo::transport {
 
 class WorldCore;
+struct OperationRecord;
 
 /// Which rank keeps this one waiting, and what an error says of it beside its name.
 struct Fault {
@@ -34,11 +36,16 @@ class Stalls {
  public:
   explicit Stalls(WorldCore& world) noexcept : world_(&world) {}
 
-  /// This rank has waited long for `missing`.
-  void tell(std::span<const int> missing);
-  /// It goes on, or gives the operation up, if it has told.
-  void end() noexcept;
-  [[nodiscard]] bool has_told() const noexcept { return told_; }
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// Is it time to tell() for whom `waiter` waits? Of several threads that wait long, the first
+  /// tells.
+  [[nodiscard]] bool may_tell(const OperationRecord& waiter, Time now) const noexcept;
+  /// This rank has waited for `waiter` long, and `missing` have not come. What was told already is
+  /// not told again.
+  void tell(const OperationRecord& waiter, std::span<const int> missing, Time now);
+  /// This rank goes on, or gives the operation up; withdraws what was told of it.
+  void end(const OperationRecord& waiter) noexcept;
 
   /// Which rank is at fault that `missing` do not come. Nothing while the store may still answer:
   /// then it is to be called again, with the same `search`.
@@ -61,9 +68,12 @@ class Stalls {
   [[nodiscard]] bool ask(std::span<const int> missing);
   [[nodiscard]] int fault_on_node(std::span<const int> missing) const;
   void publish(std::span<const int> missing) const noexcept;
+  void tell_unless_told(std::span<const int> missing);
 
   WorldCore* world_;
-  bool told_ = false;
+  const OperationRecord* waiter_ = nullptr;  // that told last; null when it has ended
+  Time told_at_{};
+  std::vector<int> told_;  // for whom it waits, as others know
 };
 
 }  // namespace rondo::transport

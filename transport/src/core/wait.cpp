@@ -203,7 +203,9 @@ bool Wait::run() {
     rest();
   }
   // Who waits for a while again and again still waits.
-  if (!limit_passed_) world_.stalls().end();
+  if (!limit_passed_) {
+    for (const Awaited& awaited : all_) world_.stalls().end(*awaited.record);
+  }
   account();
   return any_finished();
 }
@@ -439,12 +441,12 @@ void Wait::throw_if_lost() const {
   }
 }
 
-// Once; again where another thread's wait has ended since.
 void Wait::tell_if_late() {
-  if (world_.stalls().has_told() || now_ - *record_->wanted_since < world_.options().deadline / 2) {
-    return;
+  if (now_ - *record_->wanted_since < world_.options().deadline / 2) return;
+  Stalls& stalls = world_.stalls();
+  if (stalls.may_tell(*record_, now_)) {
+    stalls.tell(*record_, communicator_->missing(*record_), now_);
   }
-  world_.stalls().tell(communicator_->missing(*record_));
 }
 
 // The observer is called once a wait.
@@ -573,7 +575,7 @@ void CommunicatorCore::release(OperationRecord& record) noexcept {
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nothing can be thrown here
     // The communicator is poisoned; its next call tells.
   }
-  world_->stalls().end();
+  world_->stalls().end(record);
   record.held = false;
   recycle(record);
 }
