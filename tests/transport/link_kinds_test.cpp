@@ -211,6 +211,33 @@ TEST(LinkUcxTest, FailsMessagesToAPeerThatHasGone) {
   EXPECT_NE(links[0]->error_text(sending), "");
 }
 
+// Within shared memory UCX has no way to give up a message that is coming in while its sender does
+// nothing, so the link stops. What else is under way must not wait for ever.
+TEST(LinkUcxTest, FailsAllTransfersWhenOneCannotBeGivenUp) {
+  std::vector<std::byte> large(std::size_t{32} << 20U);
+  std::vector<std::byte> room(large.size());
+  std::array<std::byte, 4> small{};
+  Transfer sending;
+  Transfer coming;
+  Transfer other;
+  auto links = connected(2, "posix,self");
+  links[1]->post_recv(0, 1, room, coming);
+  links[1]->post_recv(0, 2, small, other);
+  links[0]->post_send(1, 1, large, sending);
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& link : links) link->progress();
+  }
+  ASSERT_TRUE(coming.pending());
+
+  links[1]->cancel(coming);
+
+  EXPECT_FALSE(coming.pending());
+  EXPECT_TRUE(other.failed());
+  EXPECT_NE(links[1]->error_text(other), "");
+  links[0]->cancel(sending);
+  EXPECT_FALSE(sending.pending());
+}
+
 TEST(LinkUcxTest, OpensInSeveralThreadsAtOnce) {
   std::vector<std::thread> threads;
   std::vector<std::unique_ptr<Link>> links(4);

@@ -260,6 +260,7 @@ UcxContext::UcxContext(const LinkOptions& options) {
 }
 
 UcxContext::~UcxContext() {
+  if (worker == nullptr) return;
   const std::scoped_lock lock(one_at_a_time());
   const LogCapture capture;
   ucp_worker_destroy(worker);

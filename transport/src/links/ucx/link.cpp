@@ -106,6 +106,7 @@ class UcxLink final : public Link {
   bool close_failed_peers();
   void abandon(UcxPeer& peer);
   void abandon(UcxMessage& message, ucs_status_t why);
+  void fail_everything();
   bool flush(Clock::time_point deadline);
   void close_peers(Clock::time_point deadline);
   template <typename Condition>
@@ -164,8 +165,12 @@ UcxLink::UcxLink(const LinkOptions& options)
 }
 
 UcxLink::~UcxLink() {
+  if (broken_) {
+    ucx_.leave();
+    return;
+  }
   const LogCapture capture;
-  if (!broken_) close_peers(Clock::now() + link_close_timeout);
+  close_peers(Clock::now() + link_close_timeout);
   for (UcxPeer& peer : peers_) {
     while (UcxMessage* message = peer.messages().first()) abandon(*message, UCS_ERR_CANCELED);
   }
@@ -374,6 +379,14 @@ void UcxLink::abandon(UcxMessage& message, ucs_status_t why) {
   message.state = UcxMessage::State::abandoned;
 }
 
+// From now on UCX is not called any more, so nothing else ends either.
+void UcxLink::fail_everything() {
+  broken_ = true;
+  for (UcxPeer& peer : peers_) {
+    while (UcxMessage* message = peer.messages().first()) abandon(*message, UCS_ERR_CANCELED);
+  }
+}
+
 // A send, or a receive whose message is coming in, is cancelled with its connection. When that does
 // not end it either, UCX is not called any more, so that it cannot touch the memory.
 void UcxLink::cancel(Transfer& transfer) {
@@ -385,8 +398,7 @@ void UcxLink::cancel(Transfer& transfer) {
   if (transfer.pending() && !broken_) fail(peer, UCS_ERR_CANCELED);
   // Shared memory has no connection to close: the message may still end by itself.
   const auto ended = [&transfer] { return !transfer.pending(); };
-  if (!broken_ && !progress_until(ended, Clock::now() + release_time)) broken_ = true;
-  if (transfer.pending()) abandon(message, UCS_ERR_CANCELED);
+  if (!broken_ && !progress_until(ended, Clock::now() + release_time)) fail_everything();
   transfer.state = TransferState::idle;
 }
 
