@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <limits>
 #include <map>
 #include <string>
 #include <thread>
@@ -341,6 +342,12 @@ std::string error_after(const std::string& answer) {
   if (answer.empty()) launcher = shm::Descriptor();
   return stores::error_of(
       [&] { (void)exchange_over_pmi(rank.get(), 0, "", std::chrono::milliseconds(10)); });
+}
+
+TEST(PmixTest, ADeadlineFitsIntoItsSeconds) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(pmix_timeout(1500ms), 2);
+  EXPECT_EQ(pmix_timeout(std::chrono::years(100)), std::numeric_limits<int>::max());
 }
 
 TEST(PmiTest, SaysWhatItWasAnswered) {

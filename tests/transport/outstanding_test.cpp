@@ -253,6 +253,25 @@ TEST_P(EarlyRankTest, ComputesNothingWhileItBlocks) {
   EXPECT_EQ(script.slices_seen, 0);
 }
 
+// The ranks' one thread moves each of them as far as it goes. An allreduce of this size takes a
+// hundred passes.
+TEST(ProgressTest, MovesAllThatCanBeMovedWhenItsTimeIsForEver) {
+  std::vector<World> worlds = test::World(2).open();
+  std::vector<std::pmr::vector<float>> data;
+  std::vector<Request> requests;
+  for (World& world : worlds) {
+    auto& mine = data.emplace_back(2'000'000, 1.0F, &world.arena());
+    requests.push_back(world.communicator().allreduce(std::span(mine)));
+  }
+  int rounds = 0;
+  for (; !requests[0].test() || !requests[1].test(); ++rounds) {
+    for (World& world : worlds) world.progress(std::chrono::nanoseconds::max());
+  }
+
+  EXPECT_LT(rounds, 10);
+  for (const auto& sums : data) EXPECT_TRUE(test::all_are(sums, 2.0F));
+}
+
 std::string name_of_case(const testing::TestParamInfo<EarlyRankTest::ParamType>& info) {
   return test::name_of(std::get<0>(info.param)) + std::to_string(std::get<1>(info.param)) +
          "elements";

@@ -86,11 +86,12 @@ void World::progress() {
 }
 
 void World::progress(std::chrono::nanoseconds budget) {
-  const auto end = std::chrono::steady_clock::now() + budget;
+  // Not the end is computed: "for ever" would overflow.
+  const auto begin = std::chrono::steady_clock::now();
   bool moved = true;
   while (moved) {
     const std::lock_guard entry(core_->lock());
-    moved = core_->progress() && std::chrono::steady_clock::now() < end;
+    moved = core_->progress() && std::chrono::steady_clock::now() - begin < budget;
   }
 }
 

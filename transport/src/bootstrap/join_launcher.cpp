@@ -8,6 +8,7 @@
 // own way to exchange bytes carries the same text.
 
 #include <algorithm>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -253,6 +254,11 @@ HostedJob join_host_program(int rank, int size, const Allgather& allgather,
   return job;
 }
 
+int pmix_timeout(std::chrono::milliseconds deadline) noexcept {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(deadline).count();
+  return static_cast<int>(std::min<decltype(seconds)>(seconds, INT_MAX));
+}
+
 std::string exchange_over_pmix(int rank, const std::string& mine,
                                std::chrono::milliseconds deadline) {
   constexpr const char* otherwise =
@@ -265,9 +271,8 @@ std::string exchange_over_pmix(int rank, const std::string& mine,
   } catch (const Error& error) {
     fail_to_meet(error.what() + std::string(otherwise));
   }
-  const auto seconds = std::chrono::ceil<std::chrono::seconds>(deadline).count();
   const char* problem = "";
-  const char* text = plugin->exchange(rank, mine.c_str(), static_cast<int>(seconds), &problem);
+  const char* text = plugin->exchange(rank, mine.c_str(), pmix_timeout(deadline), &problem);
   if (text == nullptr) fail_to_meet("the launcher's PMIx: " + std::string(problem) + otherwise);
   return text;
 }

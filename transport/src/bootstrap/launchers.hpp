@@ -67,6 +67,9 @@ struct HostedJob {
 [[nodiscard]] std::string exchange_over_pmi(int pmi, int rank, const std::string& mine,
                                             std::chrono::milliseconds deadline);
 
+/// A deadline in PMIx's seconds; "for ever" as the most that it can count.
+[[nodiscard]] int pmix_timeout(std::chrono::milliseconds deadline) noexcept;
+
 /// The same over PMIx, by the plug-in librondo-pmix.so.
 [[nodiscard]] std::string exchange_over_pmix(int rank, const std::string& mine,
                                              std::chrono::milliseconds deadline);
