@@ -1,6 +1,7 @@
 // What other launchers' variables mean, one at a time and together, and the exchange over PMI-1
 // with a launcher that is a thread of the test.
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -344,17 +345,36 @@ std::string error_after(const std::string& answer) {
       [&] { (void)exchange_over_pmi(rank.get(), 0, "", std::chrono::milliseconds(10)); });
 }
 
+TEST(PmiTest, SaysWhatItWasAnswered) {
+  EXPECT_THAT(error_after("cmd=response_to_init rc=-1\n"),
+              AllOf(HasSubstr("'cmd=response_to_init rc=-1'"), HasSubstr("'cmd=init")));
+  EXPECT_THAT(error_after("nonsense\n"), HasSubstr("'nonsense'"));
+  EXPECT_THAT(error_after("cmd=resp"), HasSubstr("has not answered"));
+}
+
 TEST(PmixTest, ADeadlineFitsIntoItsSeconds) {
   using namespace std::chrono_literals;
   EXPECT_EQ(pmix_timeout(1500ms), 2);
   EXPECT_EQ(pmix_timeout(std::chrono::years(100)), std::numeric_limits<int>::max());
 }
 
-TEST(PmiTest, SaysWhatItWasAnswered) {
-  EXPECT_THAT(error_after("cmd=response_to_init rc=-1\n"),
-              AllOf(HasSubstr("'cmd=response_to_init rc=-1'"), HasSubstr("'cmd=init")));
-  EXPECT_THAT(error_after("nonsense\n"), HasSubstr("'nonsense'"));
-  EXPECT_THAT(error_after("cmd=resp"), HasSubstr("has not answered"));
+TEST(PmiTest, ALauncherThatHasEndedIsAnErrorAndNoSignal) {
+  EXPECT_THAT(error_after(""), HasSubstr("cannot be written to"));
+}
+
+TEST(PmiTest, AsksOverADescriptorThatIsNoSocket) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const shm::Descriptor reading(ends[0]);
+  const shm::Descriptor writing(ends[1]);
+
+  const std::string error = stores::error_of(
+      [&] { (void)exchange_over_pmi(writing.get(), 0, "", std::chrono::milliseconds(10)); });
+
+  std::array<char, 100> asked{};
+  EXPECT_GT(::read(reading.get(), asked.data(), asked.size() - 1), 0);
+  EXPECT_THAT(asked.data(), HasSubstr("cmd=init"));
+  EXPECT_THAT(error, HasSubstr("PMI"));
 }
 
 }  // namespace

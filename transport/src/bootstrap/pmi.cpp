@@ -7,6 +7,7 @@
 // it is done (finalize): from then on the launcher judges the process by its exit status alone.
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -80,12 +81,19 @@ class PmiClient {
 
   void send(std::string_view bytes) const {
     while (!bytes.empty()) {
-      const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
+      const ssize_t count = send_some(bytes);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0)
         fail_to_ask("cannot be written to: " + std::generic_category().message(errno) + advice);
       bytes.remove_prefix(static_cast<std::size_t>(count));
     }
+  }
+
+  // A launcher that has ended is an error and no SIGPIPE, at least where it left a socket.
+  [[nodiscard]] ssize_t send_some(std::string_view bytes) const noexcept {
+    const ssize_t count = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (count >= 0 || errno != ENOTSOCK) return count;
+    return ::write(descriptor_, bytes.data(), bytes.size());
   }
 
   // One line. The launcher says nothing unless it is asked, so nothing follows it.
