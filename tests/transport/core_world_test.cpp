@@ -1,11 +1,16 @@
 // One rank's World without others: what it tells the store of its waits, over a side channel that
-// counts.
+// counts; and what is left when it cannot sleep.
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -16,6 +21,7 @@
 #include "bootstrap/wait_graph.hpp"
 #include "core/operation_record.hpp"
 #include "core/world_core.hpp"
+#include "links/link.hpp"
 #include "recorder/recorder.hpp"
 #include "shm/control_block.hpp"
 #include "shm/memory.hpp"
@@ -121,6 +127,36 @@ TEST_F(StallsTest, AnotherWaitTellsInPlaceOfOneThatIsNotLookedAtAnyMore) {
   stalls().end(first);
 
   EXPECT_THAT(told, ElementsAre(ElementsAre(3), ElementsAre(4)));
+}
+
+// A link whose descriptor nothing can watch: it is closed.
+class UnwatchableLink final : public Link {
+ public:
+  void post_send(int /*peer*/, std::uint64_t /*tag*/, std::span<const std::byte> /*data*/,
+                 Transfer& /*transfer*/) override {}
+  void post_recv(int /*peer*/, std::uint64_t /*tag*/, std::span<std::byte> /*data*/,
+                 Transfer& /*transfer*/) override {}
+  bool progress() override { return false; }
+  void cancel(Transfer& /*transfer*/) override {}
+  std::optional<int> arm() override {
+    constexpr int closed = 1'000'000;
+    return closed;
+  }
+  std::string address() const override { return {}; }
+  std::string route() const override { return {}; }
+  std::string error_text(const Transfer& /*transfer*/) const override { return {}; }
+};
+
+// Peers would ring for ever, at a system call each.
+TEST(ArmTest, ARankThatCannotSleepIsNotMarkedAsleep) {
+  Membership membership = alone();
+  membership.fabric = std::make_unique<UnwatchableLink>();
+  const auto world = std::make_shared<WorldCore>(std::move(membership), WorldOptions{});
+  static_cast<void>(world->event_descriptor(0ns));
+
+  EXPECT_THROW(static_cast<void>(world->arm()), std::system_error);
+
+  EXPECT_EQ(world->header().asleep, 0U);
 }
 
 }  // namespace

@@ -115,7 +115,14 @@ bool EventDescriptor::arm() {
   [[maybe_unused]] const auto emptied = ::read(rings_.get(), &rings, sizeof rings);
   world_->begin_sleep();
   std::chrono::nanoseconds slice = interval_;
-  if (world_->progress() || has_new_abort() || !arm_link(slice)) {
+  bool may_sleep = false;
+  try {
+    may_sleep = !world_->progress() && !has_new_abort() && arm_link(slice);
+  } catch (...) {
+    world_->end_sleep();
+    throw;
+  }
+  if (!may_sleep) {
     world_->end_sleep();
     return false;
   }

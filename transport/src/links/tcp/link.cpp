@@ -79,7 +79,7 @@ class TcpLink final : public Link {
   void admit(const Hello& hello, shm::Descriptor socket);
   void watch(Peer& peer);
   void watch(Peer& peer, std::size_t number);
-  void watch(int descriptor, std::uint32_t events, std::uint32_t& watched) const noexcept;
+  void watch(int descriptor, std::uint32_t events, std::uint32_t& watched) noexcept;
   void progress_while(bool (Peer::*is_busy)() const noexcept, Clock::time_point deadline);
 
   Endpoint endpoint_;
@@ -96,6 +96,7 @@ class TcpLink final : public Link {
   std::vector<std::uint32_t> watched_;  // of the listening sockets
   unsigned calls_ = 0;
   bool someone_is_awaited_ = false;  // who has no connection
+  bool watches_all_ = true;          // false: the kernel refused to watch a socket
 };
 
 TcpLink::TcpLink(const LinkOptions& options)
@@ -338,6 +339,7 @@ void TcpLink::admit(const Hello& hello, shm::Descriptor socket) {
 // Watches exactly what progress() would do something for: a socket that nobody reads would keep
 // its rank awake.
 std::optional<int> TcpLink::arm() {
+  watches_all_ = true;
   look_for_cuts();
   for (const int rank : listed_) watch(peers_[static_cast<std::size_t>(rank)]);
   for (Peer& peer : peers_) {
@@ -347,6 +349,7 @@ std::optional<int> TcpLink::arm() {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     watch(endpoint_.sockets()[i].get(), EPOLLIN, watched_[i]);
   }
+  if (!watches_all_) return std::nullopt;
   return epoll_.get();
 }
 
@@ -368,14 +371,16 @@ void TcpLink::watch(Peer& peer, std::size_t number) {
 
 // The kernel tells of lost connections even when it was asked for nothing: so such sockets are
 // not watched at all.
-void TcpLink::watch(int descriptor, std::uint32_t events, std::uint32_t& watched) const noexcept {
+void TcpLink::watch(int descriptor, std::uint32_t events, std::uint32_t& watched) noexcept {
   if (events == watched) return;
   epoll_event event{};
   event.events = events;
   if (events == 0) {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, &event);
-  } else if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &event);
+  } else if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0 &&
+             ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &event) != 0) {
+    watches_all_ = false;
+    return;
   }
   watched = events;
 }
