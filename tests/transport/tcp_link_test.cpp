@@ -33,6 +33,7 @@
 #include "links/tcp/endpoint.hpp"
 #include "links/tcp/rail.hpp"
 #include "shm/memory.hpp"
+#include "support/allocations.hpp"
 
 namespace rondo::transport::tcp_link_test {
 namespace {
@@ -62,6 +63,36 @@ Bytes pattern(std::size_t bytes, unsigned seed) {
   for (std::byte& byte : data)
     byte = static_cast<std::byte>((seed = seed * 1'664'525U + 1U) >> 24U);
   return data;
+}
+
+// Calls use(descriptor, what TCP knows of it) for each connection of this process.
+template <typename Use>
+void for_each_connection(Use use) {
+  constexpr int most_descriptors = 1024;
+  constexpr int established = 1;
+  for (int descriptor = 0; descriptor < most_descriptors; ++descriptor) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    if (info.tcpi_state == established) use(descriptor, info);
+  }
+}
+
+// All together.
+std::uint64_t bytes_sent_by_connections() {
+  std::uint64_t sent = 0;
+  for_each_connection(
+      [&](int /*descriptor*/, const tcp_info& info) { sent += info.tcpi_bytes_sent; });
+  return sent;
+}
+
+// What the kernel takes of a message that nobody reads is much less than the message.
+void make_buffers_small() {
+  for_each_connection([](int descriptor, const tcp_info& /*info*/) {
+    const int bytes = 128 << 10;
+    EXPECT_EQ(::setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
+    EXPECT_EQ(::setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes), 0);
+  });
 }
 
 // Two ranks, driven by the test's own thread. The parameter is the list of their interfaces.
@@ -298,7 +329,8 @@ TEST_P(LinkTcpTest, KeepsNothingOfWhatNobodyAwaits) {
 // The peer gets what the message was, although its memory has been used for something else.
 TEST_P(LinkTcpTest, SendsTheRestOfACancelledMessageFromACopy) {
   exchange(0, 1, 1, pattern(10, 1));
-  const Bytes original = pattern(std::size_t{64} << 20U, 8);
+  make_buffers_small();
+  const Bytes original = pattern(std::size_t{12} << 20U, 8);
   Bytes data = original;
   Transfer sending;
   link(0).post_send(1, 2, data, sending);
@@ -311,6 +343,48 @@ TEST_P(LinkTcpTest, SendsTheRestOfACancelledMessageFromACopy) {
   EXPECT_TRUE(sending.failed());
   EXPECT_EQ(receive(1, 0, 2, original.size()), original);
   exchange(0, 1, 3, pattern(10, 3));
+}
+
+// What has left already is not copied.
+TEST_P(LinkTcpTest, KeepsOnlyTheRestOfACancelledMessage) {
+  exchange(0, 1, 1, pattern(10, 1));
+  make_buffers_small();
+  const std::size_t half = std::size_t{8} << 20U;
+  const Bytes data = pattern(2 * half, 8);
+  Bytes room(data.size());
+  Transfer sending;
+  Transfer receiving;
+  link(0).post_send(1, 2, data, sending);
+  link(1).post_recv(0, 2, room, receiving);
+  while (bytes_sent_by_connections() < half) progress_all();
+  ASSERT_TRUE(sending.pending());
+  const std::size_t before = test::bytes_allocated_by_this_thread();
+
+  link(0).cancel(sending);
+
+  EXPECT_LE(test::bytes_allocated_by_this_thread() - before, half + (half >> 2U));
+  EXPECT_TRUE(finish(receiving) && receiving.done());
+  EXPECT_EQ(room, data);
+}
+
+TEST_P(LinkTcpTest, GivesTheConnectionUpRatherThanKeepALongRestOfACancelledMessage) {
+  exchange(0, 1, 1, pattern(10, 1));
+  make_buffers_small();
+  const Bytes data = pattern(std::size_t{64} << 20U, 8);
+  Bytes room(10);
+  Transfer sending;
+  Transfer receiving;
+  link(0).post_send(1, 2, data, sending);
+  for (int i = 0; i < 1'000; ++i) progress_all();
+  ASSERT_TRUE(sending.pending());
+  const std::size_t before = test::bytes_allocated_by_this_thread();
+
+  link(0).cancel(sending);
+  link(1).post_recv(0, 3, room, receiving);
+
+  EXPECT_TRUE(sending.failed());
+  EXPECT_LT(test::bytes_allocated_by_this_thread() - before, std::size_t{1} << 20U);
+  EXPECT_TRUE(finish(receiving) && receiving.failed());
 }
 
 TEST_P(LinkTcpTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
@@ -371,17 +445,11 @@ TEST_P(LinkTcpTest, SendsNowWhatItHoldsBack) {
   EXPECT_EQ(receive(1, 0, 2, data.size()), data);
 }
 
-// Of each connection of this process, how many bytes it has sent.
-std::vector<std::uint64_t> bytes_sent_by_connections() {
-  constexpr int most_descriptors = 1024;
-  constexpr int established = 1;
+// Of each connection of this process.
+std::vector<std::uint64_t> sent_by_each_connection() {
   std::vector<std::uint64_t> sent;
-  for (int descriptor = 0; descriptor < most_descriptors; ++descriptor) {
-    tcp_info info{};
-    socklen_t length = sizeof info;
-    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
-    if (info.tcpi_state == established) sent.push_back(info.tcpi_bytes_sent);
-  }
+  for_each_connection(
+      [&](int /*descriptor*/, const tcp_info& info) { sent.push_back(info.tcpi_bytes_sent); });
   return sent;
 }
 
@@ -392,7 +460,7 @@ class LinkTcpRailsTest : public LinkTcpTest {
     exchange(0, 1, 1, pattern(10, 1));
     constexpr std::size_t ends = 6;  // two of each rail
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (bytes_sent_by_connections().size() < ends && std::chrono::steady_clock::now() < end) {
+    while (sent_by_each_connection().size() < ends && std::chrono::steady_clock::now() < end) {
       progress_all();
     }
     // The answers are on their way.
@@ -406,7 +474,7 @@ TEST_P(LinkTcpRailsTest, DividesALongMessageAmongThem) {
 
   exchange(0, 1, 2, pattern(3 * third, 2));
 
-  const auto all = bytes_sent_by_connections();
+  const auto all = sent_by_each_connection();
   EXPECT_EQ(std::ranges::count_if(all, [&](std::uint64_t sent) { return sent >= third; }), 3);
 }
 
@@ -415,7 +483,7 @@ TEST_P(LinkTcpRailsTest, SendsAShortMessageOverTheFirst) {
 
   exchange(0, 1, 2, data);
 
-  const auto all = bytes_sent_by_connections();
+  const auto all = sent_by_each_connection();
   EXPECT_EQ(std::ranges::count_if(all, [](std::uint64_t sent) { return sent >= 100'000; }), 1);
 }
 

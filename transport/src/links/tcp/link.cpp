@@ -157,6 +157,8 @@ std::string TcpLink::error_text(const Transfer& transfer) const {
       return "there is no memory for its messages";
     case Failure::link_closed:
       return "this side closed the link";
+    case Failure::given_up:
+      return "this side gave up a long message that had begun";
     default:
       return std::generic_category().message(transfer.error);
   }

@@ -29,6 +29,8 @@ namespace rondo::transport::tcp {
 namespace {
 
 constexpr std::size_t most_messages_at_once = 16;
+// Of a message that is cancelled half sent, so much is copied at most.
+constexpr std::size_t most_kept = std::size_t{16} << 20U;
 
 bool would_wait(int error) noexcept {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
@@ -60,6 +62,15 @@ void end(Pools& pools, Message& message, Failure failure, std::size_t bytes) noe
   }
   message.kept = {};
   pools.messages.release(message);
+}
+
+// A copy ends where the stripe does.
+std::span<const std::byte> Message::rest(std::size_t rail, std::size_t done) const noexcept {
+  const Stripe stripe = header.stripe(rail);
+  const std::size_t left = stripe.size() - done;
+  const std::byte* const end =
+      kept.empty() ? data + stripe.end : kept[rail].data() + kept[rail].size();
+  return {end - left, left};
 }
 
 void Peer::know(const Destination& destination) noexcept {
@@ -196,13 +207,26 @@ void Peer::cancel(Pools& pools, Message& message) noexcept {
     outgoing_.extract(same);
     return end(pools, message, Failure::cancelled, 0);
   }
+  std::size_t bytes = 0;
+  for (std::size_t rail = 0; rail < message.header.rails; ++rail)
+    bytes += rest(message, rail).size();
+  if (bytes > most_kept) return fail(pools, Failure::given_up);
   try {
-    message.kept.assign(message.data, message.data + message.bytes);
+    std::vector<std::vector<std::byte>> kept;
+    for (std::size_t rail = 0; rail < message.header.rails; ++rail) {
+      const auto left = rest(message, rail);
+      kept.emplace_back(left.begin(), left.end());
+    }
+    message.kept = std::move(kept);
   } catch (const std::bad_alloc&) {
     return fail(pools, Failure::no_memory);
   }
-  message.data = message.kept.data();
   std::exchange(message.transfer, nullptr)->end(static_cast<std::int32_t>(Failure::cancelled), 0);
+}
+
+// Of a message that has begun, so that it is the one that the rails carry.
+std::span<const std::byte> Peer::rest(const Message& front, std::size_t rail) const noexcept {
+  return front.rest(rail, rail == 0 ? front.sent_here() : rails_[rail - 1].sent);
 }
 
 void Peer::discard(Pools& pools, std::uint64_t tag, std::uint64_t mask) {
@@ -252,17 +276,16 @@ bool Peer::write_stream(Pools& pools) noexcept {
     if (message->sent == 0) header.rails = rails_for(header.bytes, open_rails());
     const bool is_divided = header.rails > 1;
     if (is_divided && message != outgoing_.front()) break;
-    std::size_t sent = message->sent;
-    if (sent < sizeof(Header)) {
+    if (const std::size_t sent = message->sent; sent < sizeof(Header)) {
       parts[count++] = {reinterpret_cast<std::byte*>(&header) + sent, sizeof(Header) - sent};
-      sent = sizeof(Header);
     }
-    const std::size_t done = sent - sizeof(Header);
-    const std::size_t part = std::min(header.here() - done, most_at_once);
-    if (part > 0) parts[count++] = {message->data + done, part};
+    const auto rest = message->rest(0, message->sent_here());
+    const std::size_t part = std::min(rest.size(), most_at_once);
+    // The kernel only reads it.
+    if (part > 0) parts[count++] = {const_cast<std::byte*>(rest.data()), part};
     bytes += part;
     // What follows must not overtake the rest of a message that was cut.
-    if (is_divided || done + part < header.here()) break;
+    if (is_divided || part < rest.size()) break;
   }
   msghdr call{};
   call.msg_iov = parts.data();
@@ -295,8 +318,7 @@ bool Peer::write_rails(Pools& pools) noexcept {
   for (std::size_t rail = 1; rail <= rails_.size(); ++rail) {
     if (!writes(rail)) continue;
     const Message& front = *outgoing_.front();
-    const Stripe stripe = front.header.stripe(rail);
-    const auto written = rails_[rail - 1].write({front.data + stripe.begin, stripe.size()});
+    const auto written = rails_[rail - 1].write(rest(front, rail));
     if (!written) {
       fail(pools, failure_of(errno));
       return true;

@@ -27,6 +27,7 @@ enum class Failure : std::int32_t {
   refused = -5,  ///< it did not take the connection
   no_memory = -6,
   link_closed = -7,  ///< this rank has closed its link
+  given_up = -8,     ///< this rank has given up a long message that had begun
 };
 [[nodiscard]] inline Failure failure_of(int error_number) noexcept {
   return static_cast<Failure>(error_number);
@@ -52,12 +53,20 @@ struct Message {
   Transfer* transfer = nullptr;  ///< null once it has been cancelled
   Kind kind = Kind::send;
   int peer = 0;
-  Header header{};                ///< a receive has the tag alone
-  std::byte* data = nullptr;      ///< a send's is only read
-  std::size_t bytes = 0;          ///< of the memory
-  std::size_t sent = 0;           ///< of the header and of what follows it, together
-  std::vector<std::byte> kept{};  ///< a copy, when it was cancelled half sent
+  Header header{};            ///< a receive has the tag alone
+  std::byte* data = nullptr;  ///< a send's is only read
+  std::size_t bytes = 0;      ///< of the memory
+  std::size_t sent = 0;       ///< of the header and of what follows it, together
+  /// When it was cancelled half sent: for each rail a copy of what was left of its stripe.
+  std::vector<std::vector<std::byte>> kept{};
   Message* next = nullptr;
+
+  /// How much of what follows the header has been sent.
+  [[nodiscard]] std::size_t sent_here() const noexcept {
+    return sent < sizeof(Header) ? 0 : sent - sizeof(Header);
+  }
+  /// What is left to be sent over `rail`, of whose stripe `done` bytes have been.
+  [[nodiscard]] std::span<const std::byte> rest(std::size_t rail, std::size_t done) const noexcept;
 };
 
 /// A message that came before its receive.
@@ -125,7 +134,8 @@ class Peer {
 
   void post_send(Message& message) noexcept { outgoing_.push(message); }
   void post_receive(Pools& pools, Message& message) noexcept;
-  /// Ends a message, which is not used any more then; sends that have begun go on from a copy.
+  /// Ends a message, which is not used any more then. A send that has begun goes on from a copy of
+  /// its rest; when that is long, the connection ends.
   void cancel(Pools& pools, Message& message) noexcept;
   /// Throws away what has come and what will come with these tags, until a receive is posted that
   /// one of them fits.
@@ -172,6 +182,8 @@ class Peer {
     [[nodiscard]] bool fit(std::uint64_t other) const noexcept { return (other & mask) == tag; }
   };
 
+  [[nodiscard]] std::span<const std::byte> rest(const Message& front,
+                                                std::size_t rail) const noexcept;
   void open(shm::Descriptor socket, Pools& pools) noexcept;
   void make_rails() noexcept;
   [[nodiscard]] std::size_t open_rails() const noexcept;

@@ -77,9 +77,9 @@ void Rail::close() noexcept {
   state_ = State::lost;
 }
 
-std::optional<std::size_t> Rail::write(std::span<const std::byte> data) noexcept {
-  const std::size_t part = std::min(data.size() - sent, most_at_once);
-  const auto moved = amount(::send(socket_.get(), data.data() + sent, part, MSG_NOSIGNAL));
+std::optional<std::size_t> Rail::write(std::span<const std::byte> rest) noexcept {
+  const std::size_t part = std::min(rest.size(), most_at_once);
+  const auto moved = amount(::send(socket_.get(), rest.data(), part, MSG_NOSIGNAL));
   sent += moved.value_or(0);
   return moved;
 }

@@ -55,9 +55,9 @@ class Rail {
   void admit(shm::Descriptor socket) noexcept;
   void close() noexcept;
 
-  /// Writes of `data` what has not been written; nothing when the connection has failed, with
+  /// Writes of `rest`, which has not been written; nothing when the connection has failed, with
   /// errno. Else how much.
-  [[nodiscard]] std::optional<std::size_t> write(std::span<const std::byte> data) noexcept;
+  [[nodiscard]] std::optional<std::size_t> write(std::span<const std::byte> rest) noexcept;
   /// Reads into what is left of `data`; throws `bytes` away instead when `data` is null. Nothing
   /// when the connection has failed, with errno, or 0 there if the peer has closed it.
   [[nodiscard]] std::optional<std::size_t> read(std::byte* data, std::size_t bytes) noexcept;
