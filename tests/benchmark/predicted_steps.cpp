@@ -3,8 +3,8 @@
 //                                                               default: steps=24 1000 12 2 4 8
 // Ranks are threads, each a fake node; the link between them is slowed to the given latency and
 // bandwidth, so that ranks which share a core take little of a step. The planner gets what
-// grid.plan = "auto" gives it: times of kernels measured alone, a link measured by messages, and as
-// often as long to compute where ranks share a core.
+// grid.plan = "auto" gives it: times of kernels measured alone, how much slower ranks compute
+// beside each other, and a link measured by messages.
 //
 //   grids    three networks by synchronous updates on every grid, with the best splits of its
 //            layers; the grid that "auto" takes is marked, and how much longer than the fastest of
@@ -137,7 +137,7 @@ void print(const char* what, int ranks, const std::string& how, double predicted
 class Rank {
  public:
   Rank(transport::World& world, std::int64_t steps)
-      : world_(world), steps_(steps), costs_(measure_world(world, 1)) {}
+      : world_(world), steps_(steps), costs_(measure_world(world)) {}
 
   void grids() {
     for (const char* network : {"lenet5", "vgg5", "resnet20"}) all_grids(network);
@@ -169,12 +169,18 @@ class Rank {
             .node = costs_.node,
             .optimizer_elements = 1,
             .bucket_bytes = experiment.update.bucket_bytes,
-            .ranks_per_core = costs_.ranks_per_core};
+            .slowdown = costs_.slowdown};
+  }
+
+  void measure_neighbours(const Model& model) {
+    const std::int64_t samples = (global_batch + world_.size() - 1) / world_.size();
+    costs_.slowdown = measure_slowdown(world_, model, samples, 1, tensor::DataType::f32);
   }
 
   void all_grids(const std::string& network) {
     const Experiment experiment = experiment_of(network, steps_);
     const Model model = model_of(experiment);
+    measure_neighbours(model);
     const PlanOptions options = options_of(experiment);
     ComputeTable table(1);
     std::vector<BestPlan> plans;
@@ -199,7 +205,7 @@ class Rank {
                                                  static_cast<std::size_t>(plan.grid.pr));
       print(network.c_str(), world_.size(),
             std::to_string(plan.grid.pr) + " x " + std::to_string(plan.grid.pc),
-            plan.overlapped_seconds + costs_.ranks_per_core * update + agreement_seconds(options),
+            plan.overlapped_seconds + costs_.slowdown * update + agreement_seconds(options),
             measured.back());
     }
     if (!speaks()) return;
@@ -227,16 +233,18 @@ class Rank {
     const std::filesystem::path folder =
         std::filesystem::temp_directory_path() / ("predicted-steps-" + std::to_string(::getpid()));
     if (speaks()) std::filesystem::create_directories(folder);
+    const Model model = model_of(experiment);
+    measure_neighbours(model);
     const double measured = mean_step(step_ends(world_, experiment, folder));
     if (speaks()) {
-      const Model model = model_of(experiment);
       ScalingOptions options{.first = world_.size(),
                              .last = world_.size(),
                              .fixed = FixedBatch::global,
                              .batch = experiment.train.global_batch,
                              .fabric = costs_.fabric,
                              .node = costs_.node,
-                             .optimizer_elements = 1};
+                             .optimizer_elements = 1,
+                             .slowdown = costs_.slowdown};
       if (scheme_of(experiment.update).windows) {
         options.tau = mean_window(folder / "metrics.jsonl");
       }

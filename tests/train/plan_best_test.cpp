@@ -485,11 +485,11 @@ TEST(PlanBestTest, LayersAreReducedTogether) {
   EXPECT_NEAR(together.overlapped_seconds, step, rounding * step);
 }
 
-TEST(PlanBestTest, ComputingTakesLongerWhereRanksShareCores) {
+TEST(PlanBestTest, ComputingTakesLongerBesideOtherRanks) {
   const Model model = two_convolutions(16, 16);
   PlanOptions options = job(4, 4);
   const double alone = plan_on(1, model, options, FlopRate(1e4)).compute_seconds;
-  options.ranks_per_core = 2.5;
+  options.slowdown = 2.5;
   const double shared = plan_on(1, model, options, FlopRate(1e4)).compute_seconds;
   EXPECT_NEAR(shared, 2.5 * alone, rounding * shared);
 }

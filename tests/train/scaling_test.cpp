@@ -403,6 +403,22 @@ TEST(ScalingTest, ComparesWithOneRankWhereverTheRangeBegins) {
   expect_near(points[0].speedup, points[0].images_per_second / alone);
 }
 
+// Computing alone is slower, and on one rank nothing is.
+TEST(ScalingTest, RanksComputeMoreSlowlyBesideOthers) {
+  ScalingOptions options = on(1);
+  options.last = 2;
+  options.slowdown = 1.5;
+  hurry(options);
+
+  const auto points = predict_scaling(model(), scheme("k_step"), options, HandCosts());
+
+  expect_near(points[0].step_seconds, end + update);
+  expect_near(points[1].compute_seconds, 1.5 * (end + update));
+  const double average = points[1].step_seconds - points[1].compute_seconds;
+  const auto period = static_cast<double>(scheme("k_step").period);
+  expect_near(average, doubling2(2 * convolution + connected) / period);
+}
+
 TEST(ScalingTest, ReadsTheMeanWindowOfARun) {
   rondo::test::ScratchFolder scratch;
   scratch.write("metrics.jsonl",

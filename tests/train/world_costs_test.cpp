@@ -1,11 +1,17 @@
-// What a World's links are measured to cost. No time is asserted but that of injected delays, which
-// nothing can undercut.
+// What a World's links, and computing on its ranks, are measured to cost. No time is asserted but
+// that of injected delays, which nothing can undercut, and that four ranks which share a core are
+// slower than one.
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <thread>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/model.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "plan/world_costs.hpp"
@@ -27,7 +33,7 @@ transport::WorldOptions slowed(int nodes) {
 
 TEST(WorldCostsTest, MeasuresTheLinkBetweenNodesAndWithinThem) {
   World(4, slowed(2)).run([](transport::World& world) {
-    const WorldCosts costs = measure_world(world, 1);
+    const WorldCosts costs = measure_world(world);
     if (world.rank() != 0) return;
     EXPECT_GE(costs.fabric.alpha_seconds, 2e-3);
     // Of the larger size as a whole: where others use the machine, both numbers may be too high.
@@ -40,30 +46,58 @@ TEST(WorldCostsTest, MeasuresTheLinkBetweenNodesAndWithinThem) {
 
 TEST(WorldCostsTest, WhereThereIsOneKindOfLinkBothAreThat) {
   World(2, slowed(2)).run([](transport::World& world) {
-    const WorldCosts costs = measure_world(world, 1);
+    const WorldCosts costs = measure_world(world);
     if (world.rank() != 0) return;
     EXPECT_GE(costs.node.alpha_seconds, 2e-3);
     EXPECT_EQ(costs.node.bandwidth, costs.fabric.bandwidth);
   });
   World(3).run([](transport::World& world) {
-    const WorldCosts costs = measure_world(world, 1);
+    const WorldCosts costs = measure_world(world);
     EXPECT_EQ(costs.node.alpha_seconds, costs.fabric.alpha_seconds);
   });
 }
 
 TEST(WorldCostsTest, OneRankHasNothingToMeasure) {
   World(1).run([](transport::World& world) {
-    EXPECT_EQ(measure_world(world, 1).fabric.alpha_seconds, LinkCost{}.alpha_seconds);
+    EXPECT_EQ(measure_world(world).fabric.alpha_seconds, LinkCost{}.alpha_seconds);
   });
 }
 
 // 4,000 threads of each of two ranks.
 TEST(WorldCostsTest, ThreadsOfAHostShareItsCores) {
   World(2).run([](transport::World& world) {
-    const double few = measure_world(world, 4000).ranks_per_core;
-    const double many = measure_world(world, 8000).ranks_per_core;
+    const double few = ranks_per_core(world, 4000);
     EXPECT_GT(few, 1.0);
-    EXPECT_DOUBLE_EQ(many, 2.0 * few);
+    EXPECT_DOUBLE_EQ(ranks_per_core(world, 8000), 2.0 * few);
+  });
+}
+
+double slowdown_of(transport::World& world, const Model& model) {
+  return measure_slowdown(world, model, 4, 1, tensor::DataType::f32);
+}
+
+TEST(SlowdownTest, ARankWithoutNeighboursHasNone) {
+  World(1).run(
+      [](transport::World& world) { EXPECT_EQ(slowdown_of(world, make_model("lenet5")), 1.0); });
+}
+
+// Four ranks for each core, which other programs only make slower.
+TEST(SlowdownTest, RanksThatShareCoresSlowEachOtherDown) {
+  const int ranks = 4 * static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<double> slowdowns(static_cast<std::size_t>(ranks));
+  World(ranks, slowed(ranks)).run([&](transport::World& world) {
+    slowdowns[static_cast<std::size_t>(world.rank())] = slowdown_of(world, make_model("lenet5"));
+  });
+  EXPECT_GT(slowdowns[0], 1.2);
+  EXPECT_THAT(slowdowns, testing::Each(slowdowns[0]));
+}
+
+TEST(SlowdownTest, WhereAStepIsImpossibleOnOneRankAllAreTold) {
+  World(2).run([](transport::World& world) {
+    Model model = make_model("lenet5");
+    if (world.rank() == 1) model.layers.back().inputs = {100};
+    EXPECT_ANY_THROW((void)slowdown_of(world, model));
+    world.communicator().barrier().wait();
   });
 }
 

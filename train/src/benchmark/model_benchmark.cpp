@@ -242,33 +242,40 @@ class Alone final : public StepObserver {
 
 }  // namespace
 
+BenchmarkStep::BenchmarkStep(const Model& model, std::int64_t batch, int threads,
+                             tensor::DataType precision)
+    : batch_(batch),
+      layout_(layout_of(model)),
+      parameters_(layout_.parameter_count),
+      gradients_(layout_.parameter_count),
+      statistics_(layout_.statistic_count),
+      images_(static_cast<std::size_t>(batch * model.input.image())),
+      labels_(static_cast<std::size_t>(batch)),
+      engine_(threads),
+      optimizer_(sync::make_sgd(layout_.parameter_count, {})) {
+  initialize(layout_, 1, parameters_, statistics_);
+  float angle = 0.0F;
+  for (float& value : images_) value = std::sin(angle += 0.7F);
+  for (std::size_t i = 0; i < labels_.size(); ++i) {
+    // Every class occurs, so that the loss is an ordinary one.
+    labels_[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(model.classes));
+  }
+  executor_ = std::make_unique<Executor>(
+      engine_, model, ModelState{parameters_, gradients_, statistics_},
+      ExecutorOptions{.training_batches = {batch}, .evaluation_batch = 1, .precision = precision});
+}
+
+void BenchmarkStep::run() {
+  Alone observer;
+  (void)executor_->train({batch_, images_, labels_}, observer);
+  optimizer_->update(0, parameters_, gradients_,
+                     {.gradient_scale = 1.0F / static_cast<float>(batch_), .learning_rate = 1e-4});
+}
+
 StepTime measure_step(const Model& model, std::int64_t batch, int threads,
                       tensor::DataType precision) {
-  const ParameterLayout layout = layout_of(model);
-  std::vector<float> parameters(layout.parameter_count);
-  std::vector<float> gradients(layout.parameter_count);
-  std::vector<float> statistics(layout.statistic_count);
-  initialize(layout, 1, parameters, statistics);
-  std::vector<float> images(static_cast<std::size_t>(batch * model.input.image()));
-  float angle = 0.0F;
-  for (float& value : images) value = std::sin(angle += 0.7F);
-  std::vector<std::int32_t> labels(static_cast<std::size_t>(batch));
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    // Every class occurs, so that the loss is an ordinary one.
-    labels[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(model.classes));
-  }
-  tensor::Engine engine(threads);
-  Executor executor(engine, model, {parameters, gradients, statistics},
-                    {.training_batches = {batch}, .evaluation_batch = 1, .precision = precision});
-  const auto optimizer = sync::make_sgd(layout.parameter_count, {});
-  const sync::Update update{.gradient_scale = 1.0F / static_cast<float>(batch),
-                            .learning_rate = 1e-4};
-  Alone observer;
-  const double time = median_microseconds(step_budget, [&] {
-    (void)executor.train({batch, images, labels}, observer);
-    optimizer->update(0, parameters, gradients, update);
-  });
-  return {batch, threads, time};
+  BenchmarkStep step(model, batch, threads, precision);
+  return {batch, threads, median_microseconds(step_budget, [&] { step.run(); })};
 }
 
 }  // namespace rondo::train

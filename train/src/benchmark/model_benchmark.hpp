@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/tensor/engine.hpp>
+#include <rondo/train/executor.hpp>
 #include <rondo/train/model_benchmark.hpp>
+#include <rondo/train/parameters.hpp>
 
 namespace rondo::train {
 
@@ -41,5 +47,26 @@ double median_microseconds(std::chrono::microseconds budget, const Run& run) {
 [[nodiscard]] std::vector<KernelTime> measure_layer(
     tensor::Engine& engine, const LayerSpec& layer, tensor::Shape input,
     tensor::DataType type = tensor::DataType::f32, const std::function<void()>& before = [] {});
+
+/// The training step that measure_step() times: the Executor's and the optimizer's pass, on memory
+/// of its own, without other ranks. Belongs to one thread at a time.
+class BenchmarkStep {
+ public:
+  BenchmarkStep(const Model& model, std::int64_t batch, int threads, tensor::DataType precision);
+
+  void run();
+
+ private:
+  std::int64_t batch_;
+  ParameterLayout layout_;
+  std::vector<float> parameters_;
+  std::vector<float> gradients_;
+  std::vector<float> statistics_;
+  std::vector<float> images_;
+  std::vector<std::int32_t> labels_;
+  tensor::Engine engine_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<sync::Optimizer> optimizer_;
+};
 
 }  // namespace rondo::train

@@ -209,7 +209,7 @@ void check(const PlanOptions& options) {
   require_option(options.micro_batches >= 1, "needs at least one micro-batch");
   require_option(options.threads >= 1, "needs at least one thread of a rank");
   require_option(options.bucket_bytes >= 0, "bucket_bytes must be at least 0");
-  require_option(options.ranks_per_core >= 1.0, "needs at least one rank per core");
+  require_option(options.slowdown >= 1.0, "a slowdown must be at least 1");
   require_option(options.ranks_per_node >= 1, "needs at least one rank per node");
   require_option(options.ranks % options.ranks_per_node == 0,
                  "ranks must be a multiple of the ranks per node");

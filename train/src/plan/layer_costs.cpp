@@ -430,7 +430,7 @@ class OptionList {
     if (!is_sensible(job_, layer_, split)) return;
     LayerOption option{
         .split = split,
-        .compute = job_.options.ranks_per_core * costs_.seconds(local_work(job_, layer_, split)),
+        .compute = job_.options.slowdown * costs_.seconds(local_work(job_, layer_, split)),
         .exchange = exchange_seconds(job_, layer_, split),
         .reduction = reduction_seconds(job_, layer_, split)};
     for (const int x : inputs) {

@@ -343,7 +343,8 @@ void check(const ScalingOptions& options) {
   train::check({.batch = options.batch,
                 .fabric = options.fabric,
                 .node = options.node,
-                .port_bandwidth = options.port_bandwidth});
+                .port_bandwidth = options.port_bandwidth,
+                .slowdown = options.slowdown});
   require_scaling(options.first >= 1 && options.first <= options.last,
                   "ranks must begin with at least one, and not behind their end");
   require_scaling(options.ranks_per_node >= 1, "needs at least one rank per node");
@@ -358,8 +359,26 @@ std::int64_t samples_on(int ranks, const ScalingOptions& options) {
   return (options.batch + ranks - 1) / ranks;
 }
 
+// Those of a rank that computes beside others.
+class SlowedCosts final : public ComputeCosts {
+ public:
+  SlowedCosts(const ComputeCosts& alone, double slowdown) : alone_(alone), slowdown_(slowdown) {}
+
+  [[nodiscard]] WorkSeconds seconds(const LocalWork& work) const override {
+    return slowdown_ * alone_.seconds(work);
+  }
+  [[nodiscard]] double update_seconds(std::size_t parameters) const override {
+    return slowdown_ * alone_.update_seconds(parameters);
+  }
+
+ private:
+  const ComputeCosts& alone_;
+  double slowdown_;
+};
+
 ScalingPoint point(const Model& model, const Experiment::Update& update,
-                   const ScalingOptions& options, const ComputeCosts& costs, int ranks) {
+                   const ScalingOptions& options, const ComputeCosts& alone, int ranks) {
+  const SlowedCosts costs(alone, ranks > 1 ? options.slowdown : 1.0);
   const Backward backward = backward_of(model, samples_on(ranks, options), costs);
   const double optimizer = costs.update_seconds(layout_of(model).parameter_count);
   const bool grows = options.fixed == FixedBatch::per_rank;

@@ -1,5 +1,10 @@
 // A link's two numbers, from two sizes of an allgather over two ranks: that takes
 // alpha + bytes / 2 / bandwidth, where `bytes` are those that each rank has in the end.
+//
+// And what computing beside others costs. That cannot be counted: ranks with a core each share
+// caches, memory bandwidth and the processor's power, and two cores may be threads of one. So a
+// step is timed on rank 0 alone and on all ranks at once. The two are measured in turns, because
+// the speed of a machine changes while they last.
 
 #include "plan/world_costs.hpp"
 
@@ -7,15 +12,25 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
 #include <memory_resource>
 #include <optional>
 #include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <unistd.h>
 
+#include <rondo/train/scaling.hpp>
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/request.hpp>
 #include <rondo/transport/world.hpp>
+
+#include "benchmark/model_benchmark.hpp"
 
 namespace rondo::train {
 namespace {
@@ -69,23 +84,118 @@ std::optional<LinkCost> measure_pair(transport::World& world, int other) {
   return measure_link(*pair, &world.arena());
 }
 
-// Nodes may be fake. A rank that is bound sees its own cores only, so the host is asked.
-double ranks_per_core(std::span<const transport::RankInfo> ranks, int threads) {
-  const auto here = std::ranges::count(ranks, ranks.front().host, &transport::RankInfo::host);
-  const long cores = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
-  return std::max(1.0, static_cast<double>(here) * threads / static_cast<double>(cores));
+// Nodes may be fake.
+std::int64_t ranks_on_host(std::span<const transport::RankInfo> ranks, const std::string& host) {
+  return std::ranges::count(ranks, host, &transport::RankInfo::host);
+}
+
+bool has_neighbours(std::span<const transport::RankInfo> ranks) {
+  return std::ranges::any_of(
+      ranks, [&](const transport::RankInfo& rank) { return ranks_on_host(ranks, rank.host) > 1; });
+}
+
+constexpr double most_step_flops = 1e10;
+constexpr int turns = 3;
+constexpr std::chrono::milliseconds turn_budget{80};
+
+// So many of the samples that a step keeps within its flops: forward and the two gradients.
+std::int64_t samples_of_step(const Model& model, std::int64_t samples) {
+  double flops = 0.0;
+  for (const LocalWork& work : unsplit_work(model, 1)) flops += 3.0 * pass_flops(work);
+  const auto most = static_cast<std::int64_t>(most_step_flops / std::max(flops, 1.0));
+  return std::clamp<std::int64_t>(samples, 1, std::max<std::int64_t>(most, 1));
+}
+
+// Where it fails on one rank it fails on all, before any waits for another.
+std::unique_ptr<BenchmarkStep> make_step(transport::World& world, const Model& model,
+                                         std::int64_t samples, int threads, tensor::DataType type) {
+  std::unique_ptr<BenchmarkStep> step;
+  std::exception_ptr error;
+  try {
+    step = std::make_unique<BenchmarkStep>(model, samples_of_step(model, samples), threads, type);
+    for (int warm_up = 0; warm_up < 2; ++warm_up) step->run();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  std::array failed{error ? 1 : 0};
+  world.communicator().allreduce(std::span<int>(failed), transport::ReduceOp::max).wait();
+  if (error) std::rethrow_exception(error);
+  if (failed[0] != 0) throw std::runtime_error("a training step cannot be timed on another rank");
+  return step;
+}
+
+// Steps that were run, and what they took.
+struct Timed {
+  double seconds = 0.0;
+  int steps = 0;
+
+  void run(BenchmarkStep& step, std::chrono::duration<double> budget) {
+    const Clock::time_point begin = Clock::now();
+    const double before = seconds;
+    do {
+      step.run();
+      ++steps;
+      seconds = before + std::chrono::duration<double>(Clock::now() - begin).count();
+    } while (seconds - before < budget.count());
+  }
+  [[nodiscard]] double mean() const { return seconds / steps; }
+};
+
+// Waits asleep, whatever WorldOptions::waiting says: rank 0 should have the machine to itself. It
+// may take longer than any message may, so there is no deadline.
+void wait_asleep(transport::Request request) {
+  while (!request.test()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void run_alone(transport::World& world, BenchmarkStep& step, Timed& timed) {
+  std::array done{0};
+  world.communicator().barrier().wait();
+  if (world.rank() == 0) timed.run(step, turn_budget);
+  wait_asleep(world.communicator().broadcast(std::span<int>(done), 0));
+}
+
+// Threads that share a core take turns on it, for which the budget must be long enough.
+void run_together(transport::World& world, BenchmarkStep& step, int threads, Timed& timed) {
+  world.communicator().barrier().wait();
+  timed.run(step, ranks_per_core(world, threads) * turn_budget);
+  wait_asleep(world.communicator().barrier());
 }
 
 }  // namespace
 
-WorldCosts measure_world(transport::World& world, int threads) {
+WorldCosts measure_world(transport::World& world) {
   const std::span<const transport::RankInfo> ranks = world.ranks();
   const std::optional<LinkCost> node = measure_pair(world, first_other(ranks, true));
   const std::optional<LinkCost> fabric = measure_pair(world, first_other(ranks, false));
-  WorldCosts costs{.ranks_per_core = ranks_per_core(ranks, threads)};
+  WorldCosts costs;
   costs.node = node ? *node : fabric.value_or(LinkCost{});
   costs.fabric = fabric ? *fabric : costs.node;
   return costs;
+}
+
+// A rank that is bound sees its own cores only, so the host is asked.
+double ranks_per_core(const transport::World& world, int threads) {
+  const std::span<const transport::RankInfo> ranks = world.ranks();
+  const auto here = static_cast<double>(ranks_on_host(ranks, ranks.front().host));
+  const long cores = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
+  return std::max(1.0, here * threads / static_cast<double>(cores));
+}
+
+double measure_slowdown(transport::World& world, const Model& model, std::int64_t samples,
+                        int threads, tensor::DataType type) {
+  if (!has_neighbours(world.ranks())) return 1.0;
+  const std::unique_ptr<BenchmarkStep> step = make_step(world, model, samples, threads, type);
+  Timed alone;
+  Timed together;
+  for (int turn = 0; turn < turns; ++turn) {
+    run_alone(world, *step, alone);
+    run_together(world, *step, threads, together);
+  }
+  std::array slowest{together.mean()};
+  world.communicator().allreduce(std::span<double>(slowest), transport::ReduceOp::max).wait();
+  std::array slowdown{world.rank() == 0 ? std::max(1.0, slowest[0] / alone.mean()) : 0.0};
+  world.communicator().broadcast(std::span<double>(slowdown), 0).wait();
+  return slowdown[0];
 }
 
 }  // namespace rondo::train

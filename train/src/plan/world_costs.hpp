@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+
+#include <rondo/tensor/data_type.hpp>
+#include <rondo/train/model.hpp>
 #include <rondo/train/plan.hpp>
 
 namespace rondo::transport {
@@ -8,16 +12,29 @@ class World;
 
 namespace rondo::train {
 
-// What messages cost between the ranks of a World, and which of them share cores.
+// What messages cost between the ranks of a World, and computing beside each other.
 struct WorldCosts {
-  LinkCost fabric = {};  // between two nodes; of one node, as within it
-  LinkCost node = {};    // within one
-  double ranks_per_core = 1.0;
+  LinkCost fabric = {};   // between two nodes; of one node, as within it
+  LinkCost node = {};     // within one
+  double slowdown = 1.0;  // see PlanOptions
 };
 
 // Measures an allgather of two ranks on the first rank's node, and one of two ranks on different
 // nodes, as often as gives medians: some milliseconds, and on slow links some tenths of a second.
-// `threads` are those of a rank. Known on rank 0; others get the default. Collective.
-[[nodiscard]] WorldCosts measure_world(transport::World& world, int threads);
+// Known on rank 0; others get the default. No slowdown is measured. Collective.
+[[nodiscard]] WorldCosts measure_world(transport::World& world);
+
+// PlanOptions::slowdown: the mean time of a training step on the slowest rank while all ranks
+// compute, to that of rank 0 while all others wait; at least 1, and 1 where no host has two ranks.
+// Both are measured in turns, which takes about a second, and of large models three steps of either
+// kind. A step has `samples` or fewer, so that it has about 1e10 flops at most. Each rank makes an
+// Executor of its own. `threads` are those of a rank. The same on all ranks. Collective; throws
+// what making an Executor throws, on all ranks if on one.
+[[nodiscard]] double measure_slowdown(transport::World& world, const Model& model,
+                                      std::int64_t samples, int threads, tensor::DataType type);
+
+// How many threads of the first rank's host share a core, at least 1: a guess at the slowdown where
+// a whole model may not fit into memory. `threads` are those of a rank.
+[[nodiscard]] double ranks_per_core(const transport::World& world, int threads);
 
 }  // namespace rondo::train

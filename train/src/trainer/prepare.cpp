@@ -210,9 +210,36 @@ void wait_for_first_rank(transport::World& world) {
   }
 }
 
+// A whole model, as it is for measure_slowdown(), may not fit into limited memory.
+double slowdown_of(transport::World& world, const PreparedRun& run) {
+  const auto threads = static_cast<int>(threads_of(run.experiment));
+  if (run.experiment.train.memory_limit > 0) return ranks_per_core(world, threads);
+  const std::int64_t batch = run.experiment.train.global_batch;
+  return measure_slowdown(world, run.model, (batch + world.size() - 1) / world.size(), threads,
+                          precision_of(run.experiment));
+}
+
+// Nothing where rank 0 has a grid and does not ask.
+WorldCosts costs_of(transport::World& world, const PreparedRun& run, bool asks) {
+  std::array asked{asks ? 1 : 0};
+  world.communicator().broadcast(std::span<int>(asked), 0).wait();
+  if (asked[0] == 0) return {};
+  WorldCosts costs = measure_world(world);
+  std::exception_ptr error;
+  try {
+    costs.slowdown = slowdown_of(world, run);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  agree_on(world, [&] {
+    if (error) std::rethrow_exception(error);
+  });
+  return costs;
+}
+
 void choose_grid(transport::World& world, PreparedRun& run,
                  const std::optional<Experiment::Grid>& earlier) {
-  const WorldCosts costs = measure_world(world, static_cast<int>(threads_of(run.experiment)));
+  const WorldCosts costs = costs_of(world, run, !earlier);
   AutomaticGrid chosen;
   std::exception_ptr error;
   if (world.rank() == 0 && earlier) {
@@ -291,7 +318,7 @@ PlanOptions options_of(const Model& model, const Experiment& experiment,
           .micro_batches = static_cast<int>(experiment.train.accumulate),
           .threads = static_cast<int>(threads_of(experiment)),
           .bucket_bytes = experiment.update.bucket_bytes,
-          .ranks_per_core = costs.ranks_per_core,
+          .slowdown = costs.slowdown,
           .type = precision_of(experiment),
           .gradient_type = gradient_type_of(experiment),
           .batch_norm = batch_norm_of(experiment.grid),
@@ -310,10 +337,12 @@ std::string expectation(const BestPlan& best, double rest, const WorldCosts& cos
                        1e-9 * cost.bandwidth);
   };
   return fmt::format(
-      "planned {} x {}: {:.4g} ms a step, {:.4g} of them computing; messages measured within nodes "
-      "{}, between {}; {} kernels measured, others known",
+      "planned {} x {}: {:.4g} ms a step, {:.4g} of them computing, which takes {:.2f} times as "
+      "long beside other ranks; messages measured within nodes {}, between {}; {} kernels "
+      "measured, "
+      "others known",
       best.grid.pr, best.grid.pc, 1e3 * (best.overlapped_seconds + rest),
-      1e3 * best.compute_seconds, link(costs.node), link(costs.fabric), measured);
+      1e3 * best.compute_seconds, costs.slowdown, link(costs.node), link(costs.fabric), measured);
 }
 
 // A home that cannot be written to, as on many clusters' nodes, ends no run.
@@ -346,7 +375,7 @@ AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& ex
   }
   const double update = table.update_seconds(layout_of(model).parameter_count /
                                              static_cast<std::size_t>(best.grid.pr));
-  const double rest = options.ranks_per_core * update + agreement_seconds(options);
+  const double rest = options.slowdown * update + agreement_seconds(options);
   AutomaticGrid chosen{.grid = grid_keys(best),
                        .expected = expectation(best, rest, costs, table.measurements()) + unkept};
   chosen.grid.plan = "chosen";

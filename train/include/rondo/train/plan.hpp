@@ -88,9 +88,10 @@ struct PlanOptions {
   /// best_plans(): of weight gradients, in which adjacent layers are reduced together; 0: each
   /// layer is by itself.
   std::int64_t bucket_bytes = 0;
-  /// Threads of ranks that share a core, at least 1: best_plans() lets computing take so many times
-  /// as long.
-  double ranks_per_core = 1.0;
+  /// How many times as long a rank computes beside the other ranks of its host as alone, at least
+  /// 1: they share cores, caches, memory bandwidth and the processor's power. best_plans()
+  /// multiplies what computing costs by it.
+  double slowdown = 1.0;
   /// The type of activations, in exchanges and in memory. Sums over ranks, parameters and gradients
   /// are fp32.
   tensor::DataType type = tensor::DataType::f32;

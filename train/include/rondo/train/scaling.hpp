@@ -72,6 +72,8 @@ struct ScalingOptions {
   int optimizer_elements = 1;  ///< that the optimizer keeps for a parameter: S / M
   /// The type of gradients as ranks send them: bf16 counts as half as many elements.
   tensor::DataType gradient_type = tensor::DataType::f32;
+  /// As PlanOptions::slowdown, of more than one rank: one alone has no others beside it.
+  double slowdown = 1.0;
 };
 
 struct ScalingPoint {
