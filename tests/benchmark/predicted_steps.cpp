@@ -1,6 +1,6 @@
 // What a training step takes, beside what the planner predicts:
-//   predicted-steps grids|schemes [steps=N] [LATENCY_US MEGABYTES_PER_S [RANKS...]]
-//                                                               default: steps=24 1000 12 2 4 8
+//   predicted-steps grids|schemes [rounds=R] [steps=N] [LATENCY_US MEGABYTES_PER_S [RANKS...]]
+//                 default: rounds=5, steps=32 of grids and steps=64 of schemes, 1000 12 2 4 8
 // Ranks are threads, each a fake node; the link between them is slowed to the given latency and
 // bandwidth, so that ranks which share a core take little of a step. The planner gets what
 // grid.plan = "auto" gives it: times of kernels measured alone, how much slower ranks compute
@@ -12,10 +12,15 @@
 //   schemes  one network by every update scheme, those of docs/results.md over a slow link among
 //            them; predicted as by `rondo plan --scaling --scheme`
 //
-// A row is one run. Measured is the median step, of schemes the mean, behind the first quarter of
-// the steps: three quarters of `steps` should be a multiple of the periods. The error is that of
-// the predicted step. Kernels are measured anew for each network, or each scheme: the speed of a
-// shared machine changes.
+// A row is the median of R rounds. The speed of a shared machine changes, so each round predicts
+// from the costs that were measured just before its run and just behind it: the mean of both
+// predictions. Nothing is kept from one measurement to the next. A round's error is that of its
+// prediction to its run; printed are the medians of what was predicted, of what was measured and of
+// the errors, and the least and the greatest error.
+//
+// A run measures the median step, of schemes the mean, behind the first quarter of the steps. Of
+// schemes those are a multiple of every period, so that no round is cut. An epoch has 200 steps and
+// ends with an evaluation, which no run reaches.
 
 #include <unistd.h>
 
@@ -27,8 +32,9 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -45,6 +51,7 @@
 
 #include "config/combinations.hpp"
 #include "plan/closed_forms.hpp"
+#include "plan/compute_table.hpp"
 #include "plan/world_costs.hpp"
 
 namespace {
@@ -54,11 +61,14 @@ using namespace rondo::train;
 using Clock = std::chrono::steady_clock;
 
 constexpr int most_measurements = 200;
-constexpr int least_steps = 8;  // of which a quarter is left out
 constexpr std::int64_t global_batch = 32;
+constexpr std::int64_t steps_of_epoch = 200;
+constexpr std::int64_t grid_steps = 32;
+constexpr std::int64_t scheme_steps = 64;  // three quarters are three times the longest window
 
 struct Setting {
-  std::int64_t steps = 24;
+  std::int64_t rounds = 5;
+  std::int64_t steps = 0;
   double latency_us = 1000.0;
   double megabytes_per_second = 12.0;
   std::vector<int> ranks = {};
@@ -97,13 +107,17 @@ std::vector<double> step_ends(transport::World& world, const Experiment& experim
   return ends;
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
 double median_step(const std::vector<double>& ends) {
   std::vector<double> steps;
-  for (std::size_t i = ends.size() / 4; i + 1 < ends.size(); ++i)
-    steps.push_back(ends[i + 1] - ends[i]);
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
-  std::ranges::nth_element(steps, middle);
-  return *middle;
+  for (std::size_t i = ends.size() / 4; i < ends.size(); ++i)
+    steps.push_back(ends[i] - ends[i - 1]);
+  return median(steps);
 }
 
 double mean_step(const std::vector<double>& ends) {
@@ -119,32 +133,72 @@ T of_first_rank(transport::World& world, T value) {
 }
 
 void print_title(const Setting& setting) {
-  std::printf("%g us, %g MB/s, %lld steps\n%-10s %5s %-70s %10s %10s %8s %12s %12s\n",
+  std::printf("%g us, %g MB/s, %lld steps, %lld rounds\n%-10s %5s %-62s %10s %10s %8s %18s\n",
               setting.latency_us, setting.megabytes_per_second,
-              static_cast<long long>(setting.steps), "network", "ranks", "grid or scheme",
-              "predicted", "measured, ms", "error", "predicted", "measured, images/s");
+              static_cast<long long>(setting.steps), static_cast<long long>(setting.rounds),
+              "network", "ranks", "grid or scheme", "predicted", "measured", "error",
+              "least and greatest");
 }
 
-void print(const char* what, int ranks, const std::string& how, double predicted, double measured) {
-  constexpr double images = global_batch;
-  std::printf("%-10s %5d %-70s %10.2f %10.2f %+6.1f %% %12.1f %12.1f\n", what, ranks, how.c_str(),
-              1e3 * predicted, 1e3 * measured, 100.0 * (predicted / measured - 1.0),
-              images / predicted, images / measured);
-  std::fflush(stdout);
-}
+/// Of each round, in seconds.
+struct Rounds {
+  std::vector<double> predicted = {};
+  std::vector<double> measured = {};
+
+  void print(const char* network, int ranks, const std::string& how) const {
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < measured.size(); ++i) {
+      errors.push_back(100.0 * (predicted[i] / measured[i] - 1.0));
+    }
+    const auto [least, greatest] = std::ranges::minmax(errors);
+    std::printf("%-10s %5d %-62s %7.2f ms %7.2f ms %+6.1f %% %+7.1f %% %+7.1f %%\n", network, ranks,
+                how.c_str(), 1e3 * median(predicted), 1e3 * median(measured), median(errors), least,
+                greatest);
+    std::fflush(stdout);
+  }
+};
+
+/// What the planner gets, as it was at one time; the table is rank 0's.
+struct Costs {
+  WorldCosts world = {};
+  ComputeTable table{1};
+};
+
+/// Those of one plan's work; all else is too slow to be chosen. So a search among all plans finds
+/// this one, and predicts it from other measurements than those by which it was chosen.
+class CostsOfPlan final : public ComputeCosts {
+ public:
+  CostsOfPlan(const ComputeTable& table, const std::vector<LocalWork>& work) : table_(table) {
+    for (const LocalWork& each : work) known_.insert(name_of(each));
+  }
+
+  [[nodiscard]] WorkSeconds seconds(const LocalWork& work) const override {
+    constexpr double forever = 1e6;
+    if (work.input.size() == 0 || known_.contains(name_of(work))) return table_.seconds(work);
+    return {.forward = forever};
+  }
+  [[nodiscard]] double update_seconds(std::size_t parameters) const override {
+    return table_.update_seconds(parameters);
+  }
+
+ private:
+  static std::string name_of(const LocalWork& work) { return work.layer + " " + key_of(work); }
+
+  const ComputeTable& table_;
+  std::set<std::string> known_;
+};
 
 /// One rank of the measurements.
 class Rank {
  public:
-  Rank(transport::World& world, std::int64_t steps)
-      : world_(world), steps_(steps), costs_(measure_world(world)) {}
+  Rank(transport::World& world, const Setting& setting) : world_(world), setting_(setting) {}
 
   void grids() {
     for (const char* network : {"lenet5", "vgg5", "resnet20"}) all_grids(network);
   }
 
   void schemes() {
-    const Experiment plain = experiment_of("resnet20", steps_);
+    const Experiment plain = experiment_of("resnet20", setting_.steps);
     for (const char* keys :
          {"scheme = 'synchronous'", "scheme = 'sharded'",
           "scheme = 'lazy'\nmax_interval = 4\nlazy_layers = '8'",
@@ -161,57 +215,111 @@ class Rank {
 
  private:
   [[nodiscard]] bool speaks() const { return world_.rank() == 0; }
-
-  [[nodiscard]] PlanOptions options_of(const Experiment& experiment) const {
-    return {.ranks = world_.size(),
-            .batch = experiment.train.global_batch,
-            .fabric = costs_.fabric,
-            .node = costs_.node,
-            .optimizer_elements = 1,
-            .bucket_bytes = experiment.update.bucket_bytes,
-            .slowdown = costs_.slowdown};
+  [[nodiscard]] std::int64_t samples() const {
+    return (global_batch + world_.size() - 1) / world_.size();
   }
 
-  void measure_neighbours(const Model& model) {
-    const std::int64_t samples = (global_batch + world_.size() - 1) / world_.size();
-    costs_.slowdown = measure_slowdown(world_, model, samples, 1, tensor::DataType::f32);
+  // Measures everything anew: links and the slowdown by all ranks, then whole steps of `samples()`
+  // samples, and of up to `most_samples`, on rank 0.
+  std::unique_ptr<Costs> costs_of(const Model& model, std::int64_t most_samples) {
+    auto costs = std::make_unique<Costs>();
+    costs->world = measure_world(world_);
+    costs->world.slowdown = measure_slowdown(world_, model, samples(), 1, tensor::DataType::f32);
+    if (speaks()) costs->table.measure_step(model, samples(), most_samples);
+    world_.communicator().barrier().wait();
+    return costs;
+  }
+
+  /// `predict` is asked on rank 0 for each measurement of costs, after the run of its round.
+  template <typename Measure, typename Run, typename Predict>
+  Rounds rounds(const Measure& measure, const Run& run, const Predict& predict) {
+    Rounds rounds;
+    auto before = measure();
+    for (std::int64_t round = 0; round < setting_.rounds; ++round) {
+      rounds.measured.push_back(run());
+      auto behind = measure();
+      if (speaks()) rounds.predicted.push_back((predict(*before) + predict(*behind)) / 2.0);
+      before = std::move(behind);
+    }
+    return rounds;
+  }
+
+  [[nodiscard]] PlanOptions options_of(const Experiment& experiment,
+                                       const WorldCosts& costs) const {
+    return {.ranks = world_.size(),
+            .batch = experiment.train.global_batch,
+            .fabric = costs.fabric,
+            .node = costs.node,
+            .optimizer_elements = 1,
+            .bucket_bytes = experiment.update.bucket_bytes,
+            .slowdown = costs.slowdown};
+  }
+
+  // The best splits on each grid.
+  std::vector<BestPlan> plans_of(const Model& model, const Experiment& experiment) {
+    const std::unique_ptr<Costs> costs = costs_of(model, global_batch);
+    std::vector<BestPlan> plans;
+    if (speaks()) {
+      const PlanOptions options = options_of(experiment, costs->world);
+      plans = measured_best_plans(model, options, costs->table, most_measurements);
+      for (const BestPlan& plan : plans) {
+        for (const LocalWork& work : work_of(model, options, plan)) costs->table.measure(work);
+      }
+      plans = best_plans(model, options, costs->table);
+      std::erase_if(plans, [](const BestPlan& plan) { return !plan.refused.empty(); });
+    }
+    plans.resize(of_first_rank(world_, plans.size()));
+    return plans;
   }
 
   void all_grids(const std::string& network) {
-    const Experiment experiment = experiment_of(network, steps_);
+    const Experiment experiment = experiment_of(network, setting_.steps);
     const Model model = model_of(experiment);
-    measure_neighbours(model);
-    const PlanOptions options = options_of(experiment);
-    ComputeTable table(1);
-    std::vector<BestPlan> plans;
-    if (speaks()) {
-      plans = measured_best_plans(model, options, table, most_measurements);
-      for (const BestPlan& plan : plans) {
-        for (const LocalWork& work : work_of(model, options, plan)) table.measure(work);
-      }
-      plans = best_plans(model, options, table);
-      std::erase_if(plans, [](const BestPlan& plan) { return !plan.refused.empty(); });
-    }
-    const auto count = of_first_rank(world_, plans.size());
     std::vector<double> measured;
-    for (std::size_t i = 0; i < count; ++i) {
-      Experiment run = experiment;
-      if (speaks()) run.grid = grid_keys(plans[i]);
-      run = shared(run);
-      measured.push_back(median_step(step_ends(world_, run)));
-      if (!speaks()) continue;
-      const BestPlan& plan = plans[i];
-      const double update = table.update_seconds(layout_of(model).parameter_count /
-                                                 static_cast<std::size_t>(plan.grid.pr));
-      print(network.c_str(), world_.size(),
-            std::to_string(plan.grid.pr) + " x " + std::to_string(plan.grid.pc),
-            plan.overlapped_seconds + costs_.slowdown * update + agreement_seconds(options),
-            measured.back());
+    for (const BestPlan& plan : plans_of(model, experiment)) {
+      measured.push_back(grid(network, experiment, plan));
     }
     if (!speaks()) return;
     const double best = *std::ranges::min_element(measured);
     std::printf("%-10s %5d auto takes %.1f %% longer than the fastest\n", network.c_str(),
                 world_.size(), 100.0 * (measured.front() / best - 1.0));
+  }
+
+  // The median of what was measured.
+  double grid(const std::string& network, const Experiment& experiment, const BestPlan& plan) {
+    const Model model = model_of(experiment);
+    Experiment own = experiment;
+    if (speaks()) own.grid = grid_keys(plan);
+    own = shared(own);
+    const std::vector<LocalWork> work =
+        speaks() ? work_of(model, options_of(experiment, {}), plan) : std::vector<LocalWork>();
+    const auto measure = [&] {
+      std::unique_ptr<Costs> costs = costs_of(model, global_batch);
+      for (const LocalWork& each : work) costs->table.measure(each);
+      world_.communicator().barrier().wait();
+      return costs;
+    };
+    const auto run = [&] { return median_step(step_ends(world_, own)); };
+    const auto predict = [&](const Costs& costs) {
+      return grid_seconds(model, options_of(experiment, costs.world), plan.grid,
+                          CostsOfPlan(costs.table, work));
+    };
+    const Rounds all = rounds(measure, run, predict);
+    if (speaks()) {
+      all.print(network.c_str(), world_.size(),
+                std::to_string(plan.grid.pr) + " x " + std::to_string(plan.grid.pc));
+    }
+    return median(all.measured);
+  }
+
+  static double grid_seconds(const Model& model, const PlanOptions& options, ProcessGrid grid,
+                             const CostsOfPlan& costs) {
+    const std::vector<BestPlan> plans = best_plans(model, options, costs);
+    const auto plan =
+        std::ranges::find(plans, grid.pr, [](const BestPlan& each) { return each.grid.pr; });
+    const double update =
+        costs.update_seconds(layout_of(model).parameter_count / static_cast<std::size_t>(grid.pr));
+    return plan->overlapped_seconds + options.slowdown * update + agreement_seconds(options);
   }
 
   /// Rank 0's experiment.
@@ -230,47 +338,54 @@ class Rank {
         to_toml(plain).substr(0, to_toml(plain).find("[update]")) + "[update]\n" + keys + "\n",
         "predicted-steps");
     experiment.update.warmup_epochs = 0.0;
+    const Model model = model_of(experiment);
     const std::filesystem::path folder =
         std::filesystem::temp_directory_path() / ("predicted-steps-" + std::to_string(::getpid()));
-    if (speaks()) std::filesystem::create_directories(folder);
-    const Model model = model_of(experiment);
-    measure_neighbours(model);
-    const double measured = mean_step(step_ends(world_, experiment, folder));
-    if (speaks()) {
-      ScalingOptions options{.first = world_.size(),
-                             .last = world_.size(),
-                             .fixed = FixedBatch::global,
-                             .batch = experiment.train.global_batch,
-                             .fabric = costs_.fabric,
-                             .node = costs_.node,
-                             .optimizer_elements = 1,
-                             .slowdown = costs_.slowdown};
-      if (scheme_of(experiment.update).windows) {
-        options.tau = mean_window(folder / "metrics.jsonl");
+    const auto run = [&] {
+      if (speaks()) {
+        std::filesystem::remove_all(folder);
+        std::filesystem::create_directories(folder);
       }
-      ComputeTable table(1);
-      for (const std::int64_t samples : samples_of_ranks(options)) {
-        table.measure_step(model, samples, samples);
-      }
-      double predicted =
-          predict_scaling(model, experiment.update, options, table).front().step_seconds;
-      if (!scheme_of(experiment.update).steps_alone()) {
-        predicted += agreement_seconds(options_of(experiment));
-      }
-      std::string how = keys;
-      std::ranges::replace(how, '\n', ' ');
-      print("resnet20", world_.size(), how, predicted, measured);
-      std::filesystem::remove_all(folder);
-    }
+      world_.communicator().barrier().wait();
+      return mean_step(step_ends(world_, experiment, folder));
+    };
+    const Rounds all = rounds(
+        [&] { return costs_of(model, samples()); }, run,
+        [&](const Costs& costs) { return scheme_seconds(experiment, model, costs, folder); });
+    if (!speaks()) return;
+    std::string how = keys;
+    std::ranges::replace(how, '\n', ' ');
+    all.print("resnet20", world_.size(), how);
+    std::filesystem::remove_all(folder);
+  }
+
+  // Of the windows that the last run had behind the steps that are left out.
+  [[nodiscard]] double scheme_seconds(const Experiment& experiment, const Model& model,
+                                      const Costs& costs,
+                                      const std::filesystem::path& folder) const {
+    ScalingOptions options{.first = world_.size(),
+                           .last = world_.size(),
+                           .fixed = FixedBatch::global,
+                           .batch = experiment.train.global_batch,
+                           .fabric = costs.world.fabric,
+                           .node = costs.world.node,
+                           .optimizer_elements = 1,
+                           .slowdown = costs.world.slowdown};
+    const sync::SchemeDescription& scheme = scheme_of(experiment.update);
+    if (scheme.windows) options.tau = mean_window(folder / "metrics.jsonl", setting_.steps / 4);
+    const double step =
+        predict_scaling(model, experiment.update, options, costs.table).front().step_seconds;
+    if (scheme.steps_alone()) return step;
+    return step + agreement_seconds(options_of(experiment, costs.world));
   }
 
   transport::World& world_;
-  std::int64_t steps_;
-  WorldCosts costs_;
+  const Setting& setting_;
 };
 
 void measure(const std::string& what, const Setting& setting, int ranks) {
   transport::WorldOptions options;
+  options.deadline = std::chrono::hours(1);  // while rank 0 measures kernels
   options.fabric = {
       .name = "shm",
       .fake_nodes = ranks,
@@ -280,7 +395,7 @@ void measure(const std::string& what, const Setting& setting, int ranks) {
   for (transport::World& world : transport::World::make_threads(ranks, options)) {
     threads.emplace_back([&, mine = std::move(world)]() mutable {
       try {
-        Rank rank(mine, setting.steps);
+        Rank rank(mine, setting);
         what == "grids" ? rank.grids() : rank.schemes();
       } catch (const std::exception& error) {
         std::fprintf(stderr, "rank %d: %s\n", mine.rank(), error.what());
@@ -290,14 +405,22 @@ void measure(const std::string& what, const Setting& setting, int ranks) {
   }
 }
 
-/// "steps=N" may stand anywhere behind the first word; the numbers keep their order.
+/// The number of "NAME=NUMBER"; none of another name.
+std::optional<std::int64_t> named(const std::string& text, const std::string& name) {
+  if (!text.starts_with(name + "=")) return std::nullopt;
+  return std::atoll(text.c_str() + name.size() + 1);
+}
+
+/// Named numbers may stand anywhere behind the first word; the others keep their order.
 Setting setting_of(const std::vector<std::string>& given) {
-  const std::string steps = "steps=";
   Setting setting;
+  setting.steps = !given.empty() && given.front() == "schemes" ? scheme_steps : grid_steps;
   std::vector<double> numbers;
   for (std::size_t i = 1; i < given.size(); ++i) {
-    if (given[i].starts_with(steps)) {
-      setting.steps = std::atoi(given[i].c_str() + steps.size());
+    if (const auto rounds = named(given[i], "rounds")) {
+      setting.rounds = *rounds;
+    } else if (const auto steps = named(given[i], "steps")) {
+      setting.steps = *steps;
     } else {
       numbers.push_back(std::strtod(given[i].c_str(), nullptr));
     }
@@ -313,8 +436,10 @@ Setting setting_of(const std::vector<std::string>& given) {
   return setting;
 }
 
-bool is_possible(const Setting& setting) {
-  return setting.steps >= least_steps && setting.megabytes_per_second > 0 &&
+bool is_possible(const std::string& what, const Setting& setting) {
+  const std::int64_t unit = what == "schemes" ? scheme_steps : 4;
+  return setting.steps >= 2 * 4 && setting.steps % unit == 0 && setting.steps < steps_of_epoch &&
+         setting.rounds >= 1 && setting.megabytes_per_second > 0 &&
          std::ranges::all_of(setting.ranks, [](int each) { return each >= 1; });
 }
 
@@ -324,11 +449,12 @@ int main(int count, char** arguments) {
   const std::vector<std::string> given(arguments + 1, arguments + count);
   const std::string what = given.empty() ? "" : given.front();
   const Setting setting = setting_of(given);
-  if ((what != "grids" && what != "schemes") || !is_possible(setting)) {
+  if ((what != "grids" && what != "schemes") || !is_possible(what, setting)) {
     std::fprintf(stderr,
-                 "usage: predicted-steps grids|schemes [steps=N] [LATENCY_US MEGABYTES_PER_S "
-                 "[RANKS...]]; at least %d steps\n",
-                 least_steps);
+                 "usage: predicted-steps grids|schemes [rounds=R] [steps=N] [LATENCY_US "
+                 "MEGABYTES_PER_S [RANKS...]]; steps below %d, at least 8 and a multiple of 4, of "
+                 "schemes a multiple of %d\n",
+                 static_cast<int>(steps_of_epoch), static_cast<int>(scheme_steps));
     return 2;
   }
   print_title(setting);

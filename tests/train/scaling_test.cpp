@@ -428,10 +428,18 @@ TEST(ScalingTest, ReadsTheMeanWindowOfARun) {
   scratch.write("rounds.jsonl",
                 "{\"event\": \"round\", \"steps\": 1}\n"
                 "{\"event\": \"round\", \"steps\": 4}\n");
+  scratch.write("steps.jsonl",
+                "{\"event\": \"window\", \"iterations\": 1, \"total_step\": 1}\n"
+                "{\"event\": \"window\", \"iterations\": 2, \"total_step\": 3}\n"
+                "{\"event\": \"window\", \"iterations\": 4, \"total_step\": 7}\n");
   scratch.write("none.jsonl", "{\"event\": \"start\"}\n");
 
   EXPECT_EQ(mean_window(scratch.path() / "metrics.jsonl"), 1.5);
   EXPECT_EQ(mean_window(scratch.path() / "rounds.jsonl"), 2.5);
+  EXPECT_EQ(mean_window(scratch.path() / "steps.jsonl", 1), 3.0);
+  EXPECT_EQ(mean_window(scratch.path() / "steps.jsonl", 3), 4.0);
+  EXPECT_THAT([&] { (void)mean_window(scratch.path() / "steps.jsonl", 7); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("has no windows")));
   EXPECT_THAT([&] { (void)mean_window(scratch.path() / "none.jsonl"); },
               ThrowsMessage<std::runtime_error>(HasSubstr("has no windows")));
   EXPECT_THAT([&] { (void)mean_window(scratch.path() / "absent.jsonl"); },

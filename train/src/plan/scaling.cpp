@@ -312,7 +312,7 @@ bool has_mean_period(const Experiment::Update& update) {
   return sync::describe_scheme(update.scheme).windows || update.period_policy != "constant";
 }
 
-double mean_window(const std::filesystem::path& metrics) {
+double mean_window(const std::filesystem::path& metrics, std::int64_t behind_step) {
   std::ifstream file(metrics);
   if (!file) throw std::runtime_error(metrics.string() + ": cannot be read");
   double iterations = 0.0;
@@ -322,6 +322,7 @@ double mean_window(const std::filesystem::path& metrics) {
     if (!event.is_object()) continue;
     const std::string kind = event.value("event", "");
     if (kind != "window" && kind != "round") continue;
+    if (behind_step > 0 && event.value("total_step", std::int64_t{0}) <= behind_step) continue;
     iterations += event.value(kind == "window" ? "iterations" : "steps", 0.0);
     windows += 1.0;
   }
