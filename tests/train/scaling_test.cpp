@@ -119,6 +119,16 @@ TEST(ScalingTest, ADividedUpdateGathersItsParametersDuringForward) {
               std::max(end, fc_final + halves) + update / 2 + exposed);
 }
 
+// On one rank the share is the whole.
+TEST(ScalingTest, ADividedUpdateComputesItsShare) {
+  ScalingOptions options = on(1);
+  options.last = 2;
+  const auto points = predict_scaling(model(), scheme("sharded"), options, HandCosts());
+  expect_near(points[0].compute_seconds, end + update);
+  expect_near(points[1].compute_seconds, end + update / 2);
+  expect_near(points[0].exposed_seconds() + 1.0, 1.0);
+}
+
 TEST(ScalingTest, ReductionsWaitForTheirGradients) {
   ScalingOptions fast = on(2);
   hurry(fast);

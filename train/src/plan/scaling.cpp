@@ -45,7 +45,7 @@ struct SchemeJob {
   const ScalingOptions& options;
   const Backward& backward;
   int ranks = 1;
-  double update_seconds = 0.0;  // U
+  double update_seconds = 0.0;  // U; of a divided optimizer, what a rank's share takes
 };
 
 // The block behind the input side's bucket: its blocks are at most a quarter of a bucket together.
@@ -140,7 +140,7 @@ double sharded_seconds(const SchemeJob& job) {
   const double first = gathering_seconds(job, static_cast<double>(input.elements));
   const double others = gathering_seconds(job, parameters_of(job)) - first;
   const double exposed = first + std::max(0.0, others - job.backward.blocks.back().seconds);
-  return std::max(job.backward.end, reduced) + job.update_seconds / job.ranks + exposed;
+  return std::max(job.backward.end, reduced) + job.update_seconds + exposed;
 }
 
 LazyPlan lazy_plan(const SchemeJob& job) {
@@ -381,7 +381,9 @@ ScalingPoint point(const Model& model, const Experiment::Update& update,
                    const ScalingOptions& options, const ComputeCosts& alone, int ranks) {
   const SlowedCosts costs(alone, ranks > 1 ? options.slowdown : 1.0);
   const Backward backward = backward_of(model, samples_on(ranks, options), costs);
-  const double optimizer = costs.update_seconds(layout_of(model).parameter_count);
+  const bool divides = sync::describe_scheme(update.scheme).divides_optimizer;
+  const double optimizer =
+      costs.update_seconds(layout_of(model).parameter_count) / (divides ? ranks : 1);
   const bool grows = options.fixed == FixedBatch::per_rank;
   ScalingPoint at{.ranks = ranks, .global_batch = grows ? options.batch * ranks : options.batch};
   at.step_seconds = step_seconds({.model = model,

@@ -79,8 +79,9 @@ struct ScalingOptions {
 struct ScalingPoint {
   int ranks = 1;
   std::int64_t global_batch = 0;
-  double step_seconds = 0.0;     ///< in which all ranks together train the global batch
-  double compute_seconds = 0.0;  ///< forward, backward and update of a rank's part of it
+  double step_seconds = 0.0;  ///< in which all ranks together train the global batch
+  /// Forward, backward and update of a rank's part of it; of a divided optimizer, of its share.
+  double compute_seconds = 0.0;
   double images_per_second = 0.0;
   double speedup = 1.0;     ///< images per second to those of one rank
   double efficiency = 1.0;  ///< speedup / ranks
