@@ -67,8 +67,7 @@ std::vector<sync::Bucket> buckets_of(const train::Backward& backward, std::int64
     layers.push_back({.offset = offset, .size = block.elements});
     offset += block.elements;
   }
-  const auto most = static_cast<std::size_t>(bytes);
-  return sync::plan_buckets(layers, {.bytes = most, .last_bytes = most / 4});
+  return sync::plan_buckets(layers, sync::BucketLimits::of(static_cast<std::size_t>(bytes)));
 }
 
 SimulatedWork work_of(const train::Backward& backward, std::int64_t bucket_bytes, double update) {

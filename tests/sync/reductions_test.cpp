@@ -76,6 +76,24 @@ TEST(BucketPlanTest, KeepsTheInputSideSmall) {
   EXPECT_THAT(plan({1, 1, 2, 2, 2}, {100 * word, 3 * word}), ElementsAre(3, 2));
 }
 
+// As the planner asks, without ranks.
+TEST(BucketPlanTest, NeedsNoMoreThanSizesAndGroups) {
+  const std::vector<LayerGradients> layers = {{.elements = 1},
+                                              {.elements = 1},
+                                              {.elements = 2},
+                                              {.elements = 2, .group = 1},
+                                              {.elements = 2, .group = 1}};
+  const std::vector<LayerRange> buckets = plan_buckets(layers, BucketLimits::of(8 * word));
+  std::vector<std::size_t> first;
+  for (const LayerRange& bucket : buckets) first.push_back(bucket.first_layer);
+  EXPECT_THAT(first, ElementsAre(3, 2, 0));
+}
+
+TEST(BucketPlanTest, TheLastBucketIsAQuarterOfTheOthers) {
+  EXPECT_EQ(BucketLimits::of(1024).bytes, 1024);
+  EXPECT_EQ(BucketLimits::of(1024).last_bytes, 256);
+}
+
 TEST(BucketPlanTest, NeverMixesGroups) {
   const auto buckets = plan_buckets(layers_of({1, 1, 1, 1}, 0b0110), {100 * word, 0});
 

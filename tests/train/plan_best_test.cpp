@@ -485,6 +485,30 @@ TEST(PlanBestTest, LayersAreReducedTogether) {
   EXPECT_NEAR(together.overlapped_seconds, step, rounding * step);
 }
 
+// The runtime cuts buckets by fp32 bytes, whatever gradients are sent as.
+TEST(PlanBestTest, GradientsInBf16LieInTheSameBuckets) {
+  const Model model = two_convolutions(16, 16);
+  const FlopRate costs(1e4);
+  PlanOptions options = job(4, 4);
+  options.gradient_type = tensor::DataType::bf16;
+  ScalingOptions scaling{.first = 4,
+                         .last = 4,
+                         .fixed = FixedBatch::global,
+                         .batch = 4,
+                         .fabric = link,
+                         .node = link,
+                         .paths = options.paths};
+  scaling.gradient_type = options.gradient_type;
+  for (std::int64_t bytes = 64; bytes <= 1 << 20; bytes *= 2) {
+    options.bucket_bytes = bytes;
+    Experiment::Update update;
+    update.bucket_bytes = bytes;
+    const double step = predict_scaling(model, update, scaling, costs)[0].step_seconds;
+    EXPECT_NEAR(plan_on(1, model, options, costs).overlapped_seconds, step, rounding * step)
+        << bytes;
+  }
+}
+
 TEST(PlanBestTest, ComputingTakesLongerBesideOtherRanks) {
   const Model model = two_convolutions(16, 16);
   PlanOptions options = job(4, 4);

@@ -1,9 +1,5 @@
-// Reductions of gradients during backward: which layers go together, when they are posted, and how
-// updates and reductions overlap.
-//
-// Small layers would cost a synchronisation each, so adjacent ones share a bucket. The input side's
-// bucket becomes final last, when there is no backward left to hide its reduction: it is kept
-// small.
+// Reductions of gradients during backward: when buckets are posted, and how updates and reductions
+// overlap.
 //
 // Gradients may be sent as bf16. They are sums over samples and are divided by the number of
 // samples only after the reduction, in fp32: bf16 has the exponents of fp32, so that what is lost
@@ -29,38 +25,28 @@ namespace {
 
 constexpr std::size_t tile = 256 * 1024;  // elements: 1 MiB
 
-/// How many layers from the input side on fit into `limit`. Those of another slice group than the
-/// first end it: they may be of another size on other ranks.
-std::size_t input_side(std::span<const Layer> layers, std::size_t limit) {
-  std::size_t count = 0;
-  std::size_t bytes = 0;
-  while (count < layers.size()) {
-    bytes += bytes_of(layers[count].size);
-    const bool alike = layers[count].groups.slice == layers.front().groups.slice;
-    if (bytes > limit || !alike) break;
-    ++count;
+/// As the cutting of buckets wants them: a group is the number of the first layer that is reduced
+/// over the same slice.
+std::vector<LayerGradients> gradients_of(std::span<const Layer> layers) {
+  std::vector<LayerGradients> gradients;
+  for (const Layer& layer : layers) {
+    const auto first = std::ranges::find(layers, layer.groups.slice,
+                                         [](const Layer& each) { return each.groups.slice; });
+    gradients.push_back(
+        {.elements = layer.size, .group = static_cast<int>(first - layers.begin())});
   }
-  return count;
+  return gradients;
 }
 
 }  // namespace
 
 std::vector<Bucket> plan_buckets(std::span<const Layer> layers, const BucketLimits& limits) {
   std::vector<Bucket> buckets;
-  const std::size_t last_bucket_end = input_side(layers, limits.last_bytes);
-  bool open = false;  // may buckets.back() take another layer?
-  for (std::size_t i = layers.size(); i-- > 0;) {
-    const Layer& layer = layers[i];
-    const bool fills_alone = bytes_of(layer.size) >= limits.bytes;
-    if (!open || fills_alone || i + 1 == last_bucket_end ||
-        buckets.back().slice != layer.groups.slice) {
-      buckets.push_back({i, i + 1, layer.offset, 0, layer.groups.slice});
+  for (const auto [first, last] : plan_buckets(gradients_of(layers), limits)) {
+    buckets.push_back({first, last, layers[first].offset, 0, layers[first].groups.slice});
+    for (const Layer& layer : layers.subspan(first, last - first)) {
+      buckets.back().size += layer.size;
     }
-    Bucket& bucket = buckets.back();
-    bucket.first_layer = i;
-    bucket.offset = layer.offset;
-    bucket.size += layer.size;
-    open = bytes_of(bucket.size) < limits.bytes;
   }
   return buckets;
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <rondo/sync/buckets.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
@@ -40,16 +41,7 @@ struct Bucket {
   transport::Communicator* slice = nullptr;
 };
 
-struct BucketLimits {
-  std::size_t bytes = 0;       ///< a bucket is closed when it holds at least so many
-  std::size_t last_bytes = 0;  ///< the most in the input side's, unless it is one layer
-};
-
-/// Cuts the layers into buckets, output side first.
-///
-/// From the output side, a bucket takes one layer after the other until it is full; it is also
-/// closed before a layer of another group, before one that would fill a bucket alone, and before
-/// the input side's bucket: the layers from the first on that fit into `last_bytes`.
+/// The buckets of buckets.hpp; a layer's group is its slice.
 [[nodiscard]] std::vector<Bucket> plan_buckets(std::span<const Layer> layers,
                                                const BucketLimits& limits);
 

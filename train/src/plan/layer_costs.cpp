@@ -281,9 +281,12 @@ ProcessGroup reduced_over(const GridJob& job, const LayerSplit& split) {
   return {.size = job.grid.ranks() / slices, .stride = slices};
 }
 
+double weights_of_rank(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  return static_cast<double>(weights_of(layer)) / weight_parts(job, split);
+}
+
 double reduced_elements(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
-  return in_f32(static_cast<double>(weights_of(layer)) / weight_parts(job, split),
-                job.options.gradient_type);
+  return in_f32(weights_of_rank(job, layer, split), job.options.gradient_type);
 }
 
 double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {

@@ -45,9 +45,11 @@ struct ExchangeSeconds {
 [[nodiscard]] ExchangeSeconds exchange_seconds(const GridJob& job, const JobLayer& layer,
                                                const LayerSplit& split);
 
-// Who hold the same weights of a layer, and how many a rank has, in elements of fp32 as its
-// gradients are sent.
+// Who hold the same weights of a layer; how many a rank has; and the elements of fp32 that are as
+// long as their gradients when they are sent.
 [[nodiscard]] ProcessGroup reduced_over(const GridJob& job, const LayerSplit& split);
+[[nodiscard]] double weights_of_rank(const GridJob& job, const JobLayer& layer,
+                                     const LayerSplit& split);
 [[nodiscard]] double reduced_elements(const GridJob& job, const JobLayer& layer,
                                       const LayerSplit& split);
 

@@ -8,13 +8,16 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include <rondo/sync/buckets.hpp>
 #include <rondo/sync/cyclic.hpp>
 #include <rondo/sync/hierarchical.hpp>
 #include <rondo/sync/k_step.hpp>
@@ -48,36 +51,24 @@ struct SchemeJob {
   double update_seconds = 0.0;  // U; of a divided optimizer, what a rank's share takes
 };
 
-// The block behind the input side's bucket: its blocks are at most a quarter of a bucket together.
-std::size_t end_of_last_bucket(const Backward& backward, std::size_t bucket_elements) {
-  std::size_t elements = 0;
-  std::size_t block = 0;
-  for (; block < backward.blocks.size(); ++block) {
-    elements += backward.blocks[block].elements;
-    if (elements > bucket_elements / 4) break;
-  }
-  return block;
-}
-
 // When the reductions of all blocks from `first` on have ended; they begin with the last block. 0
-// if there are none. Buckets are those of sync (plan_buckets() there): where the input side's
-// layers are lazy, no small bucket is last, because their backward follows. One reduction at a
-// time: a bucket begins when its gradients are final and the one before has ended.
-double reductions_end(const Backward& backward, std::size_t first, std::size_t bucket_elements,
+// if there are none. Where the input side's layers are lazy, no small bucket is last, because their
+// backward follows. One reduction at a time: a bucket begins when its gradients are final and the
+// one before has ended.
+double reductions_end(const Backward& backward, std::size_t first, std::int64_t bucket_bytes,
                       const Allreduce& allreduce) {
-  const std::size_t last_bucket = first == 0 ? end_of_last_bucket(backward, bucket_elements) : 0;
+  auto limits = sync::BucketLimits::of(static_cast<std::size_t>(bucket_bytes));
+  if (first > 0) limits.last_bytes = 0;
+  const auto blocks = std::span(backward.blocks).subspan(first);
+  std::vector<sync::LayerGradients> layers;
+  for (const FinalGradients& block : blocks) layers.push_back({.elements = block.elements});
   double end = 0.0;
-  std::size_t elements = 0;  // that wait for more to go with
-  const auto reduce = [&](std::size_t block) {
-    end = std::max(end, backward.blocks[block].seconds) + allreduce(static_cast<double>(elements));
-    elements = 0;
-  };
-  for (std::size_t block = backward.blocks.size(); block-- > first;) {
-    const std::size_t own = backward.blocks[block].elements;
-    const bool begins_bucket = own >= bucket_elements || block + 1 == last_bucket;
-    if (begins_bucket && elements > 0) reduce(block + 1);
-    elements += own;
-    if (elements >= bucket_elements || block == first) reduce(block);
+  for (const auto& [first_layer, last_layer] : sync::plan_buckets(layers, limits)) {
+    double elements = 0.0;
+    for (const FinalGradients& block : blocks.subspan(first_layer, last_layer - first_layer)) {
+      elements += static_cast<double>(block.elements);
+    }
+    end = std::max(end, blocks[first_layer].seconds) + allreduce(elements);
   }
   return end;
 }
@@ -118,8 +109,7 @@ double parameters_of(const SchemeJob& job) {
 
 // When everything from block `first` on has been reduced.
 double reduced_from(const SchemeJob& job, std::size_t first) {
-  const auto bucket_elements = static_cast<std::size_t>(job.update.bucket_bytes / 4);
-  return reductions_end(job.backward, first, bucket_elements,
+  return reductions_end(job.backward, first, job.update.bucket_bytes,
                         [&](double elements) { return reduction_seconds(job, elements); });
 }
 
@@ -132,10 +122,10 @@ double synchronous_seconds(const SchemeJob& job) {
 // side on, and forward, which begins with that side's layer, hides the rest of it: forward ends
 // before the first gradients are final.
 double sharded_seconds(const SchemeJob& job) {
-  const auto bucket_elements = static_cast<std::size_t>(job.update.bucket_bytes / 4);
-  const double reduced = reductions_end(job.backward, 0, bucket_elements, [&](double elements) {
-    return scattering_seconds(job, in_f32(elements, job.options.gradient_type));
-  });
+  const double reduced =
+      reductions_end(job.backward, 0, job.update.bucket_bytes, [&](double elements) {
+        return scattering_seconds(job, in_f32(elements, job.options.gradient_type));
+      });
   const FinalGradients& input = job.backward.blocks.front();
   const double first = gathering_seconds(job, static_cast<double>(input.elements));
   const double others = gathering_seconds(job, parameters_of(job)) - first;

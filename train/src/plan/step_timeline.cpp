@@ -1,13 +1,14 @@
-// A step's layers one after another, forward and back, beside its reductions. The buckets are those
-// of sync (plan_buckets() there), from the output side on.
+// A step's layers one after another, forward and back, beside its reductions, in the buckets of the
+// runtime, from the output side on.
 
 #include "plan/step_timeline.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <ranges>
 #include <vector>
+
+#include <rondo/sync/buckets.hpp>
 
 #include "plan/closed_forms.hpp"
 #include "plan/layer_costs.hpp"
@@ -15,60 +16,53 @@
 namespace rondo::train {
 namespace {
 
-// The weight gradients of a layer, as they are sent.
+// The weight gradients of a layer.
 struct Gradients {
   std::size_t layer = 0;
-  double bytes = 0.0;
+  double elements = 0.0;
+  double sent = 0.0;  // elements of fp32 that are as long as what is sent
   ProcessGroup ranks = {};
 };
 
-bool same(const ProcessGroup& a, const ProcessGroup& b) {
-  return a.size == b.size && a.stride == b.stride;
-}
-
-// From the output side to the input side.
+// In the order of forward.
 std::vector<Gradients> gradients_of(const GridJob& job, const FoundLayouts& found) {
   std::vector<Gradients> all;
-  for (std::size_t i = found.layers.size(); i-- > 0;) {
+  for (std::size_t i = 0; i < found.layers.size(); ++i) {
     const JobLayer layer = layer_of(job, i);
     if (!layer.has_split()) continue;
     const LayerSplit& split = found.layers[i].option.split;
     all.push_back({.layer = i,
-                   .bytes = element_bytes * reduced_elements(job, layer, split),
+                   .elements = weights_of_rank(job, layer, split),
+                   .sent = reduced_elements(job, layer, split),
                    .ranks = reduced_over(job, split)});
   }
   return all;
 }
 
-// How many of the input side's layers go together in the last bucket.
-std::size_t layers_of_last_bucket(const std::vector<Gradients>& gradients, double most_bytes) {
-  std::size_t count = 0;
-  double bytes = 0.0;
-  for (const Gradients& layer : gradients | std::views::reverse) {
-    bytes += layer.bytes;
-    if (bytes > most_bytes || !same(layer.ranks, gradients.back().ranks)) break;
-    ++count;
-  }
-  return count;
+// A group is the number of the first layer that is reduced over the same ranks.
+int group_of(const ProcessGroup& ranks, const std::vector<Gradients>& all) {
+  const auto first = std::ranges::find_if(all, [&](const Gradients& each) {
+    return each.ranks.size == ranks.size && each.ranks.stride == ranks.stride;
+  });
+  return static_cast<int>(first - all.begin());
 }
 
 }  // namespace
 
 std::vector<GradientBucket> gradient_buckets(const GridJob& job, const FoundLayouts& found) {
   const std::vector<Gradients> gradients = gradients_of(job, found);
-  const auto bucket_bytes = static_cast<double>(job.options.bucket_bytes);
-  const std::size_t last = gradients.size() - layers_of_last_bucket(gradients, bucket_bytes / 4);
+  std::vector<sync::LayerGradients> layers;
+  for (const Gradients& layer : gradients) {
+    layers.push_back({.elements = static_cast<std::size_t>(std::llround(layer.elements)),
+                      .group = group_of(layer.ranks, gradients)});
+  }
+  const auto limits = sync::BucketLimits::of(static_cast<std::size_t>(job.options.bucket_bytes));
   std::vector<GradientBucket> buckets;
-  bool open = false;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const Gradients& layer = gradients[i];
-    if (!open || layer.bytes >= bucket_bytes || i == last ||
-        !same(layer.ranks, buckets.back().ranks)) {
-      buckets.push_back({.ranks = layer.ranks});
+  for (const auto& [first, last] : sync::plan_buckets(layers, limits)) {
+    buckets.push_back({.layer = gradients[first].layer, .ranks = gradients[first].ranks});
+    for (std::size_t i = first; i < last; ++i) {
+      buckets.back().bytes += element_bytes * gradients[i].sent;
     }
-    buckets.back().layer = layer.layer;
-    buckets.back().bytes += layer.bytes;
-    open = buckets.back().bytes < bucket_bytes;
   }
   return buckets;
 }

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include <rondo/sync/buckets.hpp>
 #include <rondo/sync/lazy.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
@@ -200,7 +201,7 @@ sync::LazyOptions lazy_options_of(const Experiment& experiment, const LazyPlan& 
           .max_interval_rate = update.max_interval_rate,
           .updates_per_iteration = update.updates_per_iteration,
           .bucket_bytes = bucket_bytes,
-          .last_bucket_bytes = bucket_bytes / 4,
+          .last_bucket_bytes = sync::BucketLimits::of(bucket_bytes).last_bytes,
           .gradient_type = gradient_element_of(experiment)};
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include <rondo/sync/buckets.hpp>
 #include <rondo/sync/hierarchical.hpp>
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
@@ -209,9 +210,7 @@ sync::Decay decay_of(const Experiment& experiment) {
 sync::SynchronousOptions synchronous_options_of(const Experiment& experiment) {
   const auto bucket_bytes = static_cast<std::size_t>(experiment.update.bucket_bytes);
   return {.bucket_bytes = bucket_bytes,
-          // The last bucket is final when backward ends, so that nothing hides it: it should be
-          // short.
-          .last_bucket_bytes = bucket_bytes / 4,
+          .last_bucket_bytes = sync::BucketLimits::of(bucket_bytes).last_bytes,
           .clip_norm = experiment.optimizer.clip_norm,
           .gradient_type = gradient_element_of(experiment)};
 }
