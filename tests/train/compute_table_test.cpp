@@ -6,6 +6,7 @@
 
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/scaling.hpp>
+#include <rondo/transport/team.hpp>
 
 #include "support/scratch_folder.hpp"
 
@@ -144,6 +145,40 @@ TEST_F(ComputeTableTest, OtherNumbersOfThreadsAreMeasuredAnew) {
   one.measure(small_convolution(2));
   one.save();
   EXPECT_FALSE(ComputeTable(2, file()).knows(small_convolution(2)));
+}
+
+// Counts how often it is asked.
+class CountingTeam final : public transport::Team {
+ public:
+  [[nodiscard]] int size() const noexcept override { return 2; }
+  void run(void (*part)(void* context, int index), void* context) override {
+    ++runs_;
+    for (int index = 0; index < size(); ++index) part(context, index);
+  }
+  [[nodiscard]] int runs() const noexcept { return runs_; }
+
+ private:
+  int runs_ = 0;
+};
+
+TEST_F(ComputeTableTest, UpdatesOfOtherOptimizersAndTeamsAreMeasuredAnew) {
+  constexpr std::size_t parameters = 1 << 20;
+  CountingTeam team;
+  const auto measurements = [&](const UpdateBenchmark& update) {
+    ComputeTable table(1, file(), tensor::DataType::f32, update);
+    table.measure_update(parameters);
+    table.save();
+    EXPECT_GT(table.update_seconds(parameters), 0.0);
+    return table.measurements();
+  };
+  EXPECT_EQ(measurements({}), 1);
+  EXPECT_EQ(measurements({}), 0);
+  for (const char* name : {"lars", "adam", "adamw"}) {
+    EXPECT_EQ(measurements({.optimizer = {.name = name}}), 1) << name;
+  }
+  EXPECT_EQ(team.runs(), 0);
+  EXPECT_EQ(measurements({.team = &team}), 1);
+  EXPECT_GT(team.runs(), 0);
 }
 
 TEST_F(ComputeTableTest, KeepsWhatOthersHaveWritten) {

@@ -386,6 +386,15 @@ TEST(ModelBenchmarkTest, NamesTheKernelsOfOnednn) {
   }
 }
 
+TEST(ModelBenchmarkTest, TimesTheOptimizerThatIsAsked) {
+  for (const char* name : {"sgd", "lars", "adam", "adamw"}) {
+    const PrimitiveTimes times =
+        measure_primitives(make_model("lenet5"), 2, 1, tensor::DataType::f32, KernelCaches::warm,
+                           {.optimizer = {.name = name}});
+    EXPECT_THAT(rows_of(times), testing::Contains(name + std::string(" update")));
+  }
+}
+
 TEST(ModelBenchmarkTest, TimesAWholeStep) {
   Model model{.name = "tiny", .input = {1, 4, 4, 8}, .classes = 2};
   model.layers = {{"fc", FullyConnectedLayer{.outputs = 2}, {0}}};

@@ -59,15 +59,17 @@ Result measure_training(JoinedRank& self, const train::Model& model, const Model
   Result result;
   result.ranks = world.size();
   result.threads = self.threads;
+  const train::UpdateBenchmark update{.team = self.team.get()};
   world.communicator().barrier().wait();
   if (options.primitives) {
-    const auto times =
-        train::measure_primitives(model, options.batch, result.threads, options.precision);
+    const auto times = train::measure_primitives(
+        model, options.batch, result.threads, options.precision, train::KernelCaches::warm, update);
     result.kernels = times.kernels;
     result.microseconds = times.microseconds();
     result.images_per_second = times.images_per_second();
   } else {
-    const auto time = train::measure_step(model, options.batch, result.threads, options.precision);
+    const auto time =
+        train::measure_step(model, options.batch, result.threads, options.precision, update);
     result.microseconds = time.microseconds;
     result.images_per_second = time.images_per_second();
   }

@@ -25,6 +25,7 @@
 #include <rondo/train/variant.hpp>
 
 #include "failure.hpp"
+#include "world.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -142,6 +143,7 @@ PlanJob job_of(const PlanRequest& request) {
       sync::describe_scheme(job.experiment.update.scheme).divides_optimizer;
   job.plan.micro_batches = static_cast<int>(job.experiment.train.accumulate);
   job.plan.threads = std::max(measured_threads(request, job.experiment), 1);
+  job.team = make_openmp_team(job.plan.threads);
   job.plan.type = type_called(job.experiment.train.precision);
   job.plan.gradient_type = type_called(job.experiment.train.reduce_precision);
   job.plan.bucket_bytes = job.experiment.update.bucket_bytes;
@@ -165,7 +167,8 @@ train::ComputeTable table_of(const PlanJob& job) {
         "train.precision: {}, or plan by --flops, which measures no kernel", error.what()));
   }
   return train::ComputeTable(measured_threads(job.request, job.experiment),
-                             train::kernel_times_file(), job.plan.type);
+                             train::kernel_times_file(), job.plan.type,
+                             {.optimizer = job.experiment.optimizer, .team = job.team.get()});
 }
 
 }  // namespace rondo::tools

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <rondo/train/model.hpp>
 #include <rondo/train/plan.hpp>
 #include <rondo/train/plan_best.hpp>
+#include <rondo/transport/team.hpp>
 
 #include "options.hpp"
 
@@ -46,6 +48,7 @@ struct PlanJob {
   train::Experiment experiment;
   train::Model model;
   train::PlanOptions plan;
+  std::unique_ptr<transport::Team> team = {};  // of updates that are measured; null: one thread
 };
 
 /// Reads the configuration, and adds what it says to what was asked. Throws UsageError, and

@@ -26,6 +26,7 @@
 #include <rondo/train/model_benchmark.hpp>
 
 #include "layers/layer_type.hpp"
+#include "schemes/make_scheme.hpp"
 
 namespace rondo::train {
 namespace {
@@ -188,13 +189,10 @@ KernelTime measure_loss(tensor::Engine& engine, tensor::Shape shape,
   return {"loss", "forward", "rondo", time, 0.0};
 }
 
-KernelTime measure_update(std::size_t size, const std::function<void()>& before) {
-  const auto optimizer = sync::make_sgd(size, {});
-  std::vector<float> parameters(size, 1.0F);
-  const std::vector<float> gradients(size, 1.0F);
-  const auto run = [&] { optimizer->update(0, parameters, gradients, {.learning_rate = 1e-6}); };
-  const double time = median_microseconds(optimizer_budget, run, before);
-  return {"sgd", "update", "rondo", time, 0.0};
+KernelTime measure_update(const ParameterLayout& layout, const UpdateBenchmark& update,
+                          const std::function<void()>& before) {
+  const auto optimizer = make_optimizer(update.optimizer, layout, update.team);
+  return {update.optimizer.name, "update", "rondo", update_microseconds(*optimizer, before), 0.0};
 }
 
 // Writing to every cache line of more memory than a core's share of the caches evicts what a kernel
@@ -210,8 +208,20 @@ std::function<void()> cache_flush() {
 
 }  // namespace
 
+double update_microseconds(sync::Optimizer& optimizer, const std::function<void()>& before) {
+  std::vector<float> parameters(optimizer.size(), 1.0F);
+  const std::vector<float> gradients(optimizer.size(), 1.0F);
+  sync::Update update{.learning_rate = 1e-6};
+  const auto run = [&] {
+    optimizer.update(0, parameters, gradients, update);
+    ++update.index;
+  };
+  return median_microseconds(optimizer_budget, run, before);
+}
+
 PrimitiveTimes measure_primitives(const Model& model, std::int64_t batch, int threads,
-                                  tensor::DataType precision, KernelCaches caches) {
+                                  tensor::DataType precision, KernelCaches caches,
+                                  const UpdateBenchmark& update) {
   const std::function<void()> before =
       caches == KernelCaches::cold ? cache_flush() : std::function<void()>([] {});
   tensor::Engine engine(threads);
@@ -224,7 +234,7 @@ PrimitiveTimes measure_primitives(const Model& model, std::int64_t batch, int th
     }
   }
   times.kernels.push_back(measure_loss(engine, shapes.back(), before));
-  times.kernels.push_back(measure_update(layout_of(model).parameter_count, before));
+  times.kernels.push_back(measure_update(layout_of(model), update, before));
   return times;
 }
 
@@ -243,7 +253,7 @@ class Alone final : public StepObserver {
 }  // namespace
 
 BenchmarkStep::BenchmarkStep(const Model& model, std::int64_t batch, int threads,
-                             tensor::DataType precision)
+                             tensor::DataType precision, const UpdateBenchmark& update)
     : batch_(batch),
       layout_(layout_of(model)),
       parameters_(layout_.parameter_count),
@@ -252,7 +262,7 @@ BenchmarkStep::BenchmarkStep(const Model& model, std::int64_t batch, int threads
       images_(static_cast<std::size_t>(batch * model.input.image())),
       labels_(static_cast<std::size_t>(batch)),
       engine_(threads),
-      optimizer_(sync::make_sgd(layout_.parameter_count, {})) {
+      optimizer_(make_optimizer(update.optimizer, layout_, update.team)) {
   initialize(layout_, 1, parameters_, statistics_);
   float angle = 0.0F;
   for (float& value : images_) value = std::sin(angle += 0.7F);
@@ -269,12 +279,14 @@ void BenchmarkStep::run() {
   Alone observer;
   (void)executor_->train({batch_, images_, labels_}, observer);
   optimizer_->update(0, parameters_, gradients_,
-                     {.gradient_scale = 1.0F / static_cast<float>(batch_), .learning_rate = 1e-4});
+                     {.gradient_scale = 1.0F / static_cast<float>(batch_),
+                      .learning_rate = 1e-4,
+                      .index = steps_++});
 }
 
 StepTime measure_step(const Model& model, std::int64_t batch, int threads,
-                      tensor::DataType precision) {
-  BenchmarkStep step(model, batch, threads, precision);
+                      tensor::DataType precision, const UpdateBenchmark& update) {
+  BenchmarkStep step(model, batch, threads, precision, update);
   return {batch, threads, median_microseconds(step_budget, [&] { step.run(); })};
 }
 

@@ -52,7 +52,8 @@ double median_microseconds(std::chrono::microseconds budget, const Run& run) {
 /// of its own, without other ranks. Belongs to one thread at a time.
 class BenchmarkStep {
  public:
-  BenchmarkStep(const Model& model, std::int64_t batch, int threads, tensor::DataType precision);
+  BenchmarkStep(const Model& model, std::int64_t batch, int threads, tensor::DataType precision,
+                const UpdateBenchmark& update = {});
 
   void run();
 
@@ -67,6 +68,11 @@ class BenchmarkStep {
   tensor::Engine engine_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<sync::Optimizer> optimizer_;
+  std::int64_t steps_ = 0;
 };
+
+/// The optimizer's pass over all of its parameters, alone.
+[[nodiscard]] double update_microseconds(
+    sync::Optimizer& optimizer, const std::function<void()>& before = [] {});
 
 }  // namespace rondo::train

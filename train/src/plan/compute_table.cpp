@@ -28,9 +28,11 @@
 #include <rondo/train/parameters.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/scaling.hpp>
+#include <rondo/transport/team.hpp>
 
 #include "benchmark/model_benchmark.hpp"
 #include "layers/layer_type.hpp"
+#include "schemes/make_scheme.hpp"
 
 namespace rondo::train {
 namespace {
@@ -132,7 +134,6 @@ constexpr double most_flops = 1e9;  // of a pass that is measured
 constexpr double most_elements = 4e6;
 constexpr std::int64_t least_connected = 32;  // fewer samples do not fill a matrix product
 constexpr std::size_t most_parameters = 1 << 22;
-constexpr std::chrono::milliseconds update_budget{15};
 
 // What a layer's time grows with.
 double amount_of(const LocalWork& work) {
@@ -197,8 +198,13 @@ std::filesystem::path kernel_times_file() {
   return cache.empty() ? cache : cache / "rondo" / "kernel-times.json";
 }
 
-ComputeTable::ComputeTable(int threads, std::filesystem::path file, tensor::DataType type)
-    : threads_(threads), type_(type), file_(std::move(file)), machine_(machine_key(threads)) {
+ComputeTable::ComputeTable(int threads, std::filesystem::path file, tensor::DataType type,
+                           UpdateBenchmark update)
+    : threads_(threads),
+      type_(type),
+      update_(std::move(update)),
+      file_(std::move(file)),
+      machine_(machine_key(threads)) {
   tensor::require_computable(type);
   if (!file_.empty()) times_ = read_times(file_);
 }
@@ -210,7 +216,11 @@ std::string ComputeTable::key_of(const LocalWork& work) const {
   return machine_ + type + train::key_of(sample_of(work));
 }
 
-std::string ComputeTable::update_key() const { return machine_ + "sgd"; }
+// What the pass takes follows from the kind of optimizer, and not from its rates.
+std::string ComputeTable::update_key() const {
+  return fmt::format("{}update by {}, team of {}", machine_, update_.optimizer.name,
+                     update_.team != nullptr ? update_.team->size() : 1);
+}
 
 WorkSeconds ComputeTable::seconds(const LocalWork& work) const {
   if (work.input.size() == 0) return {};
@@ -246,12 +256,11 @@ void ComputeTable::measure(const LocalWork& work) {
 void ComputeTable::measure_update(std::size_t parameters) {
   if (times_.contains(update_key())) return;
   const std::size_t size = std::min(parameters, most_parameters);
-  const auto optimizer = sync::make_sgd(size, {});
-  std::vector<float> values(size, 1.0F);
-  const std::vector<float> gradients(size, 1.0F);
-  const double microseconds = median_microseconds(
-      update_budget, [&] { optimizer->update(0, values, gradients, {.learning_rate = 1e-6}); });
-  times_[update_key()].forward = 1e-6 * microseconds / static_cast<double>(size);
+  // One matrix of weights.
+  const ParameterLayout layout{.parameters = {{.shape = {1, static_cast<std::int64_t>(size)}}},
+                               .parameter_count = size};
+  const auto optimizer = make_optimizer(update_.optimizer, layout, update_.team);
+  times_[update_key()].forward = 1e-6 * update_microseconds(*optimizer) / static_cast<double>(size);
   ++measurements_;
 }
 
@@ -269,8 +278,9 @@ double ComputeTable::step_to_layers(const Model& model, std::int64_t samples) {
     layers += seconds(work).total();
     key += "; " + train::key_of(work);
   }
+  key += "; " + update_key();
   if (!times_.contains(key)) {
-    const StepTime step = train::measure_step(model, samples, threads_, type_);
+    const StepTime step = train::measure_step(model, samples, threads_, type_, update_);
     times_[key].forward = 1e-6 * step.microseconds;
     ++measurements_;
   }

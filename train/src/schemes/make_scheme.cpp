@@ -164,40 +164,6 @@ std::int64_t steps_of(double epochs, std::int64_t steps_per_epoch) {
   return std::llround(epochs * static_cast<double>(steps_per_epoch));
 }
 
-SharedOptimizer make_optimizer(const Experiment& experiment, const SchemeParts& parts) {
-  const Experiment::Optimizer& choice = experiment.optimizer;
-  const std::size_t size = parts.replica.parameters.size();
-  std::vector<sync::ElementRange> undecayed;
-  // Weight decay pulls weights towards zero; many recipes leave out what only shifts and scales.
-  if (!choice.decay_norm_and_bias) undecayed = norms_and_biases(*parts.layout);
-  const sync::AdamOptions adam{.beta1 = choice.beta1,
-                               .beta2 = choice.beta2,
-                               .epsilon = choice.epsilon,
-                               .weight_decay = choice.weight_decay,
-                               .undecayed = undecayed};
-  if (choice.name == "sgd") {
-    return sync::make_sgd(size,
-                          {.momentum = static_cast<float>(choice.momentum),
-                           .nesterov = choice.nesterov,
-                           .weight_decay = static_cast<float>(choice.weight_decay),
-                           .undecayed = undecayed},
-                          parts.team);
-  }
-  if (choice.name == "lars") {
-    return sync::make_lars(size,
-                           {.trust_coefficient = choice.trust_coefficient,
-                            .momentum = static_cast<float>(choice.momentum),
-                            .nesterov = choice.nesterov,
-                            .weight_decay = static_cast<float>(choice.weight_decay),
-                            .weights = whole_weights(*parts.layout),
-                            .undecayed = undecayed},
-                           parts.team);
-  }
-  if (choice.name == "adam") return sync::make_adam(size, adam, parts.team);
-  if (choice.name == "adamw") return sync::make_adamw(size, adam, parts.team);
-  refuse_choice("optimizer.name", choice.name, "sgd, lars, adam, adamw");
-}
-
 sync::Decay decay_of(const Experiment& experiment) {
   const std::string& schedule = experiment.optimizer.schedule;
   if (schedule == "constant") return sync::Decay::constant;
@@ -373,8 +339,43 @@ std::vector<sync::ElementRange> whole_weights(const ParameterLayout& layout) {
   return ranges;
 }
 
+std::unique_ptr<sync::Optimizer> make_optimizer(const Experiment::Optimizer& choice,
+                                                const ParameterLayout& layout,
+                                                transport::Team* team) {
+  const std::size_t size = layout.parameter_count;
+  std::vector<sync::ElementRange> undecayed;
+  // Weight decay pulls weights towards zero; many recipes leave out what only shifts and scales.
+  if (!choice.decay_norm_and_bias) undecayed = norms_and_biases(layout);
+  const sync::AdamOptions adam{.beta1 = choice.beta1,
+                               .beta2 = choice.beta2,
+                               .epsilon = choice.epsilon,
+                               .weight_decay = choice.weight_decay,
+                               .undecayed = undecayed};
+  if (choice.name == "sgd") {
+    return sync::make_sgd(size,
+                          {.momentum = static_cast<float>(choice.momentum),
+                           .nesterov = choice.nesterov,
+                           .weight_decay = static_cast<float>(choice.weight_decay),
+                           .undecayed = undecayed},
+                          team);
+  }
+  if (choice.name == "lars") {
+    return sync::make_lars(size,
+                           {.trust_coefficient = choice.trust_coefficient,
+                            .momentum = static_cast<float>(choice.momentum),
+                            .nesterov = choice.nesterov,
+                            .weight_decay = static_cast<float>(choice.weight_decay),
+                            .weights = whole_weights(layout),
+                            .undecayed = undecayed},
+                           team);
+  }
+  if (choice.name == "adam") return sync::make_adam(size, adam, team);
+  if (choice.name == "adamw") return sync::make_adamw(size, adam, team);
+  refuse_choice("optimizer.name", choice.name, "sgd, lars, adam, adamw");
+}
+
 Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
-  const SharedOptimizer optimizer = make_optimizer(experiment, parts);
+  const SharedOptimizer optimizer = make_optimizer(experiment.optimizer, *parts.layout, parts.team);
   Scheme scheme = maker_of(experiment).make(experiment, parts, optimizer);
   // Also where none of it is left: what such a run saves is restored to one with all of it.
   if (!has_warm_up(experiment)) return scheme;
@@ -435,7 +436,8 @@ Scheme make_own_scheme(const Experiment& experiment, const SchemeParts& parts,
         "optimizer.clip_norm: does not reach the scheme of your own; leave it at 0, and let the "
         "scheme bound the norm");
   }
-  Scheme scheme = make(parts.replica, make_optimizer(experiment, parts));
+  Scheme scheme =
+      make(parts.replica, make_optimizer(experiment.optimizer, *parts.layout, parts.team));
   if (scheme == nullptr) throw ConfigError("make_scheme: has made no scheme");
   // A loop for ranks that do not step together exists for cyclic alone.
   if (!scheme->description().own_pace) return scheme;

@@ -72,6 +72,13 @@ namespace rondo::train {
 /// them only, where "lars" needs their norms.
 [[nodiscard]] std::vector<sync::ElementRange> whole_weights(const ParameterLayout& layout);
 
+/// The optimizer that [optimizer] names, for what a rank holds by `layout`. `team` is lent; null:
+/// the calling thread does all. Throws ConfigError when there is no such optimizer, and as
+/// whole_weights() does.
+[[nodiscard]] std::unique_ptr<sync::Optimizer> make_optimizer(const Experiment::Optimizer& choice,
+                                                              const ParameterLayout& layout,
+                                                              transport::Team* team);
+
 /// What a scheme is made of, beside [update] and [optimizer].
 struct SchemeParts {
   sync::Replica replica = {};

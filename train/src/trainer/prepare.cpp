@@ -238,7 +238,7 @@ WorldCosts costs_of(transport::World& world, const PreparedRun& run, bool asks) 
 }
 
 void choose_grid(transport::World& world, PreparedRun& run,
-                 const std::optional<Experiment::Grid>& earlier) {
+                 const std::optional<Experiment::Grid>& earlier, transport::Team* team) {
   const WorldCosts costs = costs_of(world, run, !earlier);
   AutomaticGrid chosen;
   std::exception_ptr error;
@@ -247,7 +247,7 @@ void choose_grid(transport::World& world, PreparedRun& run,
     chosen.grid.batch_norm = run.experiment.grid.batch_norm;
   } else if (world.rank() == 0) {
     try {
-      chosen = choose_grid_automatically(run.model, run.experiment, world, costs);
+      chosen = choose_grid_automatically(run.model, run.experiment, world, costs, team);
     } catch (...) {
       error = std::current_exception();
     }
@@ -279,13 +279,14 @@ PreparedRun load_run(const Experiment& experiment, const Dataset* own, const Mod
 }
 
 PreparedRun prepare_run(transport::World& world, const Experiment& experiment, const Dataset* own,
-                        const Model* own_model, const std::optional<Experiment::Grid>& earlier) {
+                        const Model* own_model, const std::optional<Experiment::Grid>& earlier,
+                        transport::Team* team) {
   // Each of these steps fails on all ranks with an error of the same type, or on none.
   agree_on_configuration(world, experiment);
   PreparedRun run;
   agree_on(world, [&] { run = load_run(experiment, own, own_model); });
   agree_on_data(world, run);
-  if (experiment.grid.plan == "auto") choose_grid(world, run, earlier);
+  if (experiment.grid.plan == "auto") choose_grid(world, run, earlier, team);
   return run;
 }
 
@@ -358,10 +359,12 @@ std::string problem_of_keeping(const ComputeTable& table) {
 }  // namespace
 
 AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& experiment,
-                                        const transport::World& world, const WorldCosts& costs) {
+                                        const transport::World& world, const WorldCosts& costs,
+                                        transport::Team* team) {
   const PlanOptions options = options_of(model, experiment, world, costs);
   std::vector<BestPlan> plans;
-  ComputeTable table(options.threads, kernel_times_file(), options.type);
+  ComputeTable table(options.threads, kernel_times_file(), options.type,
+                     {.optimizer = experiment.optimizer, .team = team});
   try {
     plans = measured_best_plans(model, options, table, most_measurements);
   } catch (const std::invalid_argument& error) {

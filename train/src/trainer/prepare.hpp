@@ -31,17 +31,18 @@ struct PreparedRun {
 
 /// Checks `experiment` against this World, reads the data on every rank, and lets rank 0 choose the
 /// grid where grid.plan is "auto": by choose_grid_automatically(), or `earlier`, which only rank 0
-/// needs: a run that goes on keeps its grid. Ranks that took part with another configuration or
-/// other data would wait for each other in vain, or train on something that nobody has asked for;
-/// so they are refused. They may differ in what concerns one rank or its node alone: threads,
-/// paths, network interfaces, how to wait. Collective.
+/// needs: a run that goes on keeps its grid. `team` is that of the run's updates. Ranks that took
+/// part with another configuration or other data would wait for each other in vain, or train on
+/// something that nobody has asked for; so they are refused. They may differ in what concerns one
+/// rank or its node alone: threads, paths, network interfaces, how to wait. Collective.
 ///
 /// Throws on every rank ConfigError, or DataError, as load_run() and choose_grid_automatically()
 /// do; where ranks disagree it names the rank and the key.
 [[nodiscard]] PreparedRun prepare_run(transport::World& world, const Experiment& experiment,
                                       const Dataset* own = nullptr,
                                       const Model* own_model = nullptr,
-                                      const std::optional<Experiment::Grid>& earlier = {});
+                                      const std::optional<Experiment::Grid>& earlier = {},
+                                      transport::Team* team = nullptr);
 
 /// What the planner chose.
 struct AutomaticGrid {
@@ -51,13 +52,15 @@ struct AutomaticGrid {
 
 /// The splits that the planner expects to be fastest for `model` on this World's ranks, and within
 /// train.memory_limit. Kernels are measured here, for train.threads, as far as their times are not
-/// in kernel_times_file(), which then has them; that takes seconds, the first time. Where nodes are
+/// in kernel_times_file(), which then has them; that takes seconds, the first time. Updates are
+/// shared by `team`, as the run's are. Where nodes are
 /// of different sizes, all messages count as between nodes.
 ///
 /// Throws ConfigError where no grid is possible, with the planner's reason.
 [[nodiscard]] AutomaticGrid choose_grid_automatically(const Model& model,
                                                       const Experiment& experiment,
                                                       const transport::World& world,
-                                                      const WorldCosts& costs);
+                                                      const WorldCosts& costs,
+                                                      transport::Team* team = nullptr);
 
 }  // namespace rondo::train

@@ -95,7 +95,8 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
       earlier = grid_of_earlier_run(options.run_folder, options.resume, world.size(), experiment);
     }
   });
-  PreparedRun prepared = prepare_run(world, experiment, options.dataset, options.model, earlier);
+  PreparedRun prepared =
+      prepare_run(world, experiment, options.dataset, options.model, earlier, options.team);
   if (!prepared.planned.empty()) log->note(prepared.planned);
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
   try {

@@ -12,6 +12,7 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/model_benchmark.hpp>
 #include <rondo/train/partition.hpp>
 #include <rondo/train/plan.hpp>
 
@@ -187,15 +188,16 @@ namespace rondo::train {
 /// free.
 ///
 /// **The file** is an object of JSON. An entry is found by oneDNN's version, processor, threads and
-/// the layer's numbers, so one file does for several machines. It is written aside and renamed;
-/// entries that others have written meanwhile are kept. A file that cannot be understood is
-/// replaced.
+/// the layer's numbers, and the optimizer where that is a part of what was measured; so one file
+/// does for several machines. It is written aside and renamed; entries that others have written
+/// meanwhile are kept. A file that cannot be understood is replaced.
 class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
  public:
-  /// Reads `file`, if it exists; empty: nothing is kept. The team has so many threads, activations
-  /// are of `type`; throws std::runtime_error where the CPU does not compute with it.
+  /// Reads `file`, if it exists; empty: nothing is kept. Kernels have so many threads, activations
+  /// are of `type`, updates as `update` says; throws std::runtime_error where the CPU does not
+  /// compute with that type.
   explicit ComputeTable(int threads, std::filesystem::path file = {},
-                        tensor::DataType type = tensor::DataType::f32);
+                        tensor::DataType type = tensor::DataType::f32, UpdateBenchmark update = {});
   ~ComputeTable() override;
 
   [[nodiscard]] WorkSeconds seconds(const LocalWork& work) const override;
@@ -225,6 +227,7 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
 
   int threads_;
   tensor::DataType type_;
+  UpdateBenchmark update_;
   std::filesystem::path file_;
   std::string machine_;
   std::map<std::string, WorkSeconds> times_;  ///< by key
