@@ -229,6 +229,7 @@ class Trainer {
   sync::SchemeCounters epoch_before_;  // what the scheme had counted before the epoch
   Traffic epoch_traffic_;              // of the epoch before an interruption
   EpochMetrics last_epoch_;
+  double seconds_before_ = 0.0;  // of the run that this one goes on from
   double best_accuracy_ = -1.0;  // percent; -1: nothing was evaluated
 
   std::optional<StepAgreement> flags_;  // made in join(), as the next

@@ -167,9 +167,14 @@ void Trainer::restore() {
                         " already holds another run than the checkpoint's; "
                         "choose another folder, or remove it");
     }
-    // Their steps will be done again, and what they say of metrics.jsonl will not hold.
-    if (continues_log_ && world_.rank() == 0) set_aside_later(run_folder_, resumed_.step);
     resumes_exactly_ ? restore_exactly() : restore_averages(state);
+    // Now that nothing can fail: steps of newer ones will be done again, and what those say of
+    // metrics.jsonl will not hold.
+    if (continues_log_ && world_.rank() == 0) set_aside_later(run_folder_, step_);
+    log_.resume({.last_epoch = last_epoch_,
+                 .best_accuracy = std::max(best_accuracy_, 0.0),
+                 .seconds = seconds_before_},
+                resumed_.metrics_bytes, resumed_.token_trace_bytes);
   });
   last_checkpoint_ = step_;
   // The run's own folder must not be left without one: it would begin again from nothing.
@@ -275,10 +280,7 @@ void Trainer::restore_run_state(const RunState& state) {
   epoch_before_ = scheme_->counters() - state.in_epoch;
   losses_.restore(state.losses);
   epoch_traffic_ = state.traffic;
-  log_.resume({.last_epoch = last_epoch_,
-               .best_accuracy = std::max(best_accuracy_, 0.0),
-               .seconds = state.seconds},
-              resumed_.metrics_bytes, resumed_.token_trace_bytes);
+  seconds_before_ = state.seconds;
 }
 
 // In every step.
