@@ -195,7 +195,7 @@ TEST_F(TrainedModelTest, RefusesCheckpointsThatCannotBeUsed) {
   expect_refused(two, 2, "--weights and --checkpoint name two models");
   std::vector<std::string> other = with("newest");
   other.insert(other.end(), {"--set", "data.classes=5"});
-  expect_refused(other, 2, "data.classes: it is 5, and was 4 when the checkpoint was written");
+  expect_refused(other, 2, "data.classes: it is 5, and was 4 when the run began");
 
   fs::copy(run(), in("damaged"), fs::copy_options::recursive);
   const fs::path checkpoint = fs::path(in("damaged")) / "checkpoints" / "step-4";

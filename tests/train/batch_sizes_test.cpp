@@ -320,17 +320,25 @@ TEST(UpdateTest, MakesTheSchemeThatTheExperimentNames) {
     transport::Communicator& all = world.communicator();
     const sync::Replica replica{
         &world, parameters, gradients, {}, {{"layer", 0, 3, {nullptr, &all, &all}}}};
+    const ParameterLayout layout{.parameter_count = 3};
     Experiment experiment;
 
-    EXPECT_EQ(make_scheme(experiment, {.replica = replica})->replicated().at(0).data(),
-              parameters.data());
+    EXPECT_EQ(
+        make_scheme(experiment, {.replica = replica, .layout = &layout})->replicated().at(0).data(),
+        parameters.data());
     experiment.optimizer.name = "lbfgs";
-    EXPECT_THAT([&] { static_cast<void>(make_scheme(experiment, {.replica = replica})); },
-                ThrowsMessage<ConfigError>(HasSubstr("optimizer.name: \"lbfgs\"")));
+    EXPECT_THAT(
+        [&] {
+          static_cast<void>(make_scheme(experiment, {.replica = replica, .layout = &layout}));
+        },
+        ThrowsMessage<ConfigError>(HasSubstr("optimizer.name: \"lbfgs\"")));
     experiment.optimizer.name = "sgd";
     experiment.update.scheme = "gossip";
-    EXPECT_THAT([&] { static_cast<void>(make_scheme(experiment, {.replica = replica})); },
-                ThrowsMessage<ConfigError>(HasSubstr("update.scheme: \"gossip\"")));
+    EXPECT_THAT(
+        [&] {
+          static_cast<void>(make_scheme(experiment, {.replica = replica, .layout = &layout}));
+        },
+        ThrowsMessage<ConfigError>(HasSubstr("update.scheme: \"gossip\"")));
   });
 }
 

@@ -40,9 +40,11 @@ TEST(LoaderBenchmarkTest, DoesNotCountWhatWasDecodedBeforeItsRound) {
   constexpr std::int64_t batch = 4;
   const auto source = std::make_shared<CountingSource>();
   Dataset dataset{.name = "counting", .classes = 1};
-  dataset.training.shape = {512, 4, 4, 1};
-  dataset.training.labels.assign(512, 0);
-  dataset.training.source = source;
+  for (Images* images : {&dataset.training, &dataset.test}) {
+    images->shape = {512, 4, 4, 1};
+    images->labels.assign(512, 0);
+    images->source = source;
+  }
   dataset.mean = {0.0F};
   dataset.stddev = {1.0F};
 
