@@ -243,8 +243,9 @@ void Trainer::restore_averages(const RunState& state) {
   if (!keeps_momenta()) momenta_from_ = step_;
   log_.note(fmt::format(
       "resumed from {}: step {}, epoch {}; its {} ranks in {} replicas were others, so parameters "
-      "and statistics are means over its replicas, {}, and the bits will differ",
+      "and statistics are {}, {}, and the bits will differ",
       resumed_from_.string(), step_, epoch_, resumed_.ranks, resumed_.replicas,
+      resumed_.accuracy ? "those that were evaluated" : "means over its replicas",
       keeps_momenta() ? "momenta are kept" : "momenta and pending sums are zero"));
 }
 
