@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -21,7 +22,9 @@
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/resumed_runs.hpp"
+#include "trainer/agreement.hpp"
 #include "trainer/run_log.hpp"
+#include "trainer/run_state.hpp"
 
 namespace rondo::train::resume_choice_test {
 namespace {
@@ -204,11 +207,52 @@ TEST(ResumeChoiceTest, ARunFromAnotherFoldersCheckpointHasOneOfItsOwnAtOnce) {
   const ScratchFolder target;
   ASSERT_TRUE(run_in(source.path(), 1, experiment, {}, 3).stopped);
   test::run_until_killed(target.path(), 1, experiment, checkpoint_folder(source.path(), 3), 1);
+  const auto epoch_so_far = [](const fs::path& run) {
+    const fs::path checkpoint = checkpoint_folder(run, 3);
+    const Manifest manifest = read_manifest(checkpoint);
+    return read_run_state(read_checked(checkpoint, manifest.file_of(0, Part::progress))).traffic;
+  };
+  EXPECT_NEAR(epoch_so_far(target.path()).seconds, epoch_so_far(source.path()).seconds, 60.0);
+  EXPECT_EQ(epoch_so_far(target.path()).bytes, epoch_so_far(source.path()).bytes);
 
   const RunEnd resumed = run_in(target.path(), 1, experiment, "auto");
 
   EXPECT_THAT(resumed.notes, Contains(HasSubstr("step 3, epoch 1")));
   EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
+}
+
+// With the model whose accuracy it tells, here the outer step of an average that is under way.
+TEST(ResumeChoiceTest, ItsFirstCheckpointHasWhatWasEvaluated) {
+  Experiment experiment = experiment_of("k_step", "resnet8");
+  experiment.update.period = 3;
+  experiment.update.overlap_steps = 2;
+  experiment.update.reduction_momentum = 0.5;
+  const ScratchFolder source;
+  const ScratchFolder target;
+  constexpr int end_of_epoch = 6;  // the look behind its five steps
+  ASSERT_TRUE(run_in(source.path(), 2, experiment, {}, end_of_epoch).stopped);
+  test::run_until_killed(target.path(), 2, experiment, checkpoint_folder(source.path(), 5), 1);
+  const fs::path first = checkpoint_folder(target.path(), 5);
+
+  const ModelWeights weights =
+      weights_of_checkpoint(first, read_manifest(first), model_of(experiment));
+
+  EXPECT_EQ(to_text(hash_of({weights.parameters})),
+            test::events(source.path(), "epoch").back()["parameter_hash"].get<std::string>());
+}
+
+TEST(ResumeChoiceTest, AShorterRunKeepsItsEpochOpen) {
+  Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 9).stopped);  // after step 8, in epoch 2
+  experiment.train.epochs = 1;
+  run_in(folder.path(), 1, experiment, "auto");
+  experiment.train.epochs = 3;
+  run_in(folder.path(), 1, experiment, "auto");
+
+  std::vector<std::int64_t> epochs;
+  for (const auto& event : test::events(folder.path(), "epoch")) epochs.push_back(event["epoch"]);
+  EXPECT_THAT(epochs, testing::ElementsAre(1, 2, 3));
 }
 
 TEST(ResumeChoiceTest, ARunThatGoesOnLeavesItsOldModelBehind) {

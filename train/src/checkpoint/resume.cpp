@@ -162,11 +162,15 @@ namespace {
 constexpr std::string_view evaluated_name = "evaluated";
 constexpr std::uint32_t evaluated_version = 1;
 
-std::vector<float> floats_in(sync::ByteReader& reader) {
+// Nothing, or as many floats as `values` has.
+bool copy_floats(sync::ByteReader& reader, std::span<float> values) {
   const std::span<const std::byte> bytes = reader.get_bytes();
-  std::vector<float> values(bytes.size() / sizeof(float));
-  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
+  if (bytes.empty()) return false;
+  if (bytes.size() != values.size_bytes()) {
+    throw std::invalid_argument("it has other sizes");
+  }
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return true;
 }
 
 }  // namespace
@@ -178,30 +182,19 @@ std::vector<std::byte> to_bytes(const EvaluatedPart& part) {
   return writer.take();
 }
 
-namespace {
-
-struct HeldPart {
-  std::vector<float> parameters;
-  std::vector<float> statistics;
-};
-
-// What was evaluated of the ranks at one position; empty where they hold the same, or where the
-// checkpoint is of a moment that was not evaluated.
-HeldPart evaluated_at(const fs::path& checkpoint, const Manifest& manifest, const ProcessGrid& grid,
-                      int position) {
-  HeldPart found;
-  for (int replica = 0; replica < grid.pc && found.parameters.empty(); ++replica) {
-    const CheckpointFile& file = manifest.file_of(grid.rank_at(replica, position), Part::evaluated);
-    const std::vector<std::byte> bytes = read_checked(checkpoint, file);
+bool read_evaluated(const fs::path& checkpoint, const CheckpointFile& file,
+                    std::span<float> parameters, std::span<float> statistics) {
+  const std::vector<std::byte> bytes = read_checked(checkpoint, file);
+  try {
     sync::ByteReader reader(bytes, evaluated_name, evaluated_version);
-    found.parameters = floats_in(reader);
-    found.statistics = floats_in(reader);
+    const bool has_parameters = copy_floats(reader, parameters);
+    copy_floats(reader, statistics);
     reader.expect_end();
+    return has_parameters;
+  } catch (const std::invalid_argument&) {
+    fail_on_file(checkpoint / file.name, "is of another model", "use another checkpoint");
   }
-  return found;
 }
-
-}  // namespace
 
 // A checkpoint that was evaluated has that model. Of others the order is that of an evaluation:
 // means over the replicas, then of what the ranks of one have measured each by itself.
@@ -211,12 +204,13 @@ ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& m
   const ParameterLayout whole = layout_of(model);
   std::vector<ParameterLayout> parts;
   std::vector<SharedStatistics> shared;
-  std::vector<HeldPart> held;
+  std::vector<std::vector<float>> parameters;
   std::vector<std::vector<float>> statistics;
   for (int position = 0; position < choice.grid.pr; ++position) {
     parts.push_back(layout_of(model, choice.splits, choice.grid.pr, position));
     shared.emplace_back(model, choice, parts.back(), position);
-    held.push_back(evaluated_at(checkpoint, manifest, choice.grid, position));
+    parameters.push_back(mean_of(checkpoint, manifest, Part::parameters, choice.grid, position,
+                                 parts.back().parameter_count));
     statistics.push_back(mean_of(checkpoint, manifest, Part::statistics, choice.grid, position,
                                  parts.back().statistic_count + shared.back().size()));
   }
@@ -224,14 +218,15 @@ ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& m
   ModelWeights weights;
   for (int position = 0; position < choice.grid.pr; ++position) {
     const auto index = static_cast<std::size_t>(position);
-    HeldPart& part = held[index];
-    if (part.parameters.empty()) {
-      part.parameters = mean_of(checkpoint, manifest, Part::parameters, choice.grid, position,
-                                parts[index].parameter_count);
+    // Replicas that hold what was evaluated have no parameters in their part.
+    bool found = false;
+    for (int replica = 0; replica < choice.grid.pc && !found; ++replica) {
+      const int rank = choice.grid.rank_at(replica, position);
+      found = read_evaluated(checkpoint, manifest.file_of(rank, Part::evaluated), parameters[index],
+                             statistics[index]);
     }
-    if (part.statistics.empty()) part.statistics = std::move(statistics[index]);
-    add_part(parts[index], part.parameters,
-             std::span(part.statistics).first(parts[index].statistic_count), whole, weights);
+    add_part(parts[index], parameters[index],
+             std::span(statistics[index]).first(parts[index].statistic_count), whole, weights);
   }
   return weights;
 }

@@ -45,6 +45,11 @@ struct EvaluatedPart {
 };
 [[nodiscard]] std::vector<std::byte> to_bytes(const EvaluatedPart& part);
 
+// Copies what a file of a checkpoint has of an EvaluatedPart; the rest stays. Says whether it has
+// parameters. Throws DataError unless the sizes are those that are given.
+bool read_evaluated(const std::filesystem::path& checkpoint, const CheckpointFile& file,
+                    std::span<float> parameters, std::span<float> statistics);
+
 // The whole model of a checkpoint, parameters and the statistics of batch norm: what was evaluated,
 // or, where nothing was, the average over its replicas. For the model that its configuration names.
 // Throws DataError.

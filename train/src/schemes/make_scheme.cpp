@@ -398,7 +398,9 @@ UpdateMemory memory_of_updates(const Experiment& experiment, const UpdateMemoryP
 std::size_t checkpoint_copy(const Experiment& experiment, std::size_t parameters,
                             std::size_t statistics) {
   const sync::SchemeDescription& scheme = scheme_of(experiment.update);
-  const std::size_t models = scheme.steps_alone() || scheme.windows ? 2 : 1;
+  const bool may_differ =
+      scheme.steps_alone() || scheme.windows || !experiment.update.plugin.empty();
+  const std::size_t models = may_differ ? 2 : 1;
   return (models * parameters + 2 * statistics) * sizeof(float);
 }
 

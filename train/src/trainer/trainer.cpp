@@ -139,7 +139,9 @@ const EpochMetrics& Trainer::run_epoch() {
     close_epoch();
     return last_epoch_;
   }
-  const bool ends_within = step_ >= total_steps_ && total_steps_ % batches_.steps() != 0;
+  // Ranks that go at a pace of their own may have done a little more than a whole epoch at its end.
+  const std::int64_t end = is_paced(experiment_) ? total_steps_ : step_;
+  const bool ends_within = step_ >= total_steps_ && end % batches_.steps() != 0;
   std::optional<Moment> before;
   if (ends_within) before = now();
   if (sweeps()) {

@@ -141,6 +141,7 @@ class Trainer {
   [[nodiscard]] std::int64_t warm_up_left() const;
   void restore();
   void restore_exactly();
+  void restore_evaluated();
   void expect_equal_copies();
   void take_weights();
   void take_averages();

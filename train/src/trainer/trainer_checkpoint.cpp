@@ -1,10 +1,11 @@
 // What a Trainer keeps for later, and how it goes on from there.
 //
-// A checkpoint is taken between two steps. Where a step ends an epoch, that is after its
-// evaluation, so that the test accuracy is known. A rank's state has four parts: its parameters;
-// the running statistics of batch norm; what the scheme and its optimizer save; and how far the run
-// has come, with the figures of the epoch under way. Nothing else lives from one step to the next:
-// batches follow from the step.
+// A checkpoint is taken between two steps. Where a step ends an epoch, or the run, that is after
+// the evaluation, so that the test accuracy is known; of a run that ends within an epoch it still
+// has the figures from before. A rank's state has five parts: its parameters; the running
+// statistics of batch norm; what the scheme and its optimizer save; how far the run has come, with
+// the figures of the epoch under way; and what was evaluated, where that is another model. Nothing
+// else lives from one step to the next: batches follow from the step.
 //
 // In every step the ranks tell each other whether they were asked to stop, and whether their loss
 // is finite. Where replicas meet in every step anyway, all know it before the update; where they
@@ -168,8 +169,10 @@ void Trainer::restore() {
                         "choose another folder, or remove it");
     }
     resumes_exactly_ ? restore_exactly() : restore_averages(state);
-    // Now that nothing can fail: steps of newer ones will be done again, and what those say of
-    // metrics.jsonl will not hold.
+  });
+  // No rank has failed. Steps of newer checkpoints will be done again, and what those say of
+  // metrics.jsonl will not hold.
+  agree_on(world_, [&] {
     if (continues_log_ && world_.rank() == 0) set_aside_later(run_folder_, step_);
     log_.resume({.last_epoch = last_epoch_,
                  .best_accuracy = std::max(best_accuracy_, 0.0),
@@ -179,6 +182,7 @@ void Trainer::restore() {
   last_checkpoint_ = step_;
   // The run's own folder must not be left without one: it would begin again from nothing.
   if (continues_log_ || !checkpoints_) return;
+  traffic_.start(epoch_traffic_);
   save_checkpoint(now());
   checkpoints_->finish();
 }
@@ -190,6 +194,7 @@ void Trainer::restore_exactly() {
   scheme_->restore(read_checked(resumed_from_, resumed_.file_of(rank, Part::scheme)));
   restore_run_state(
       read_run_state(read_checked(resumed_from_, resumed_.file_of(rank, Part::progress))));
+  if (resumed_.accuracy && !epoch_open_) restore_evaluated();
   // Groups of ranks that average among themselves are those of a node by default.
   if (resumed_.nodes != world_.nodes() && !averaging_groups_.empty() &&
       experiment_.update.group == 0) {
@@ -204,6 +209,13 @@ void Trainer::restore_exactly() {
                             ? ""
                             : fmt::format("; with {} threads instead of {} the bits will differ",
                                           threads_, resumed_.threads)));
+}
+
+void Trainer::restore_evaluated() {
+  const CheckpointFile& file = resumed_.file_of(world_.rank(), Part::evaluated);
+  std::ranges::copy(parameters_, evaluated_parameters_.begin());
+  read_evaluated(resumed_from_, file, evaluated_parameters_, evaluated_statistics_);
+  evaluated_step_ = step_;
 }
 
 // Before the scheme is made, which may take parameters for its own.
