@@ -72,6 +72,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
     if (!future_) future_ = c10::make_intrusive<c10::ivalue::Future>(tensors_type());
     future = future_;
   }
+  if (receives() && !ended_) engine_->start_timeout(*this);
   mark_future();
   return future;
 }
@@ -301,6 +302,11 @@ void Engine::complete(std::vector<Ended> ended) {
   }
 }
 
+void Engine::start_timeout(Operation& operation) {
+  const Lock lock(*this);
+  if (!operation.deadline_) operation.deadline_ = steady_clock::now() + operation.timeout_;
+}
+
 void Engine::wait(Operation& operation, steady_clock::time_point limit) {
   ++waiting_;
   auto slice = shortest_slice;
@@ -327,6 +333,10 @@ void Engine::wait(Operation& operation, steady_clock::time_point limit) {
     complete(std::move(ended));
     // Another thread has taken it out of the list and is about to complete it.
     if (elsewhere && !operation.ended_) std::this_thread::yield();
+  }
+  if (!operation.ended_ && operation.receives() && !operation.open_future()) {
+    const Lock lock(*this);
+    operation.deadline_.reset();  // nobody waits for it any more
   }
   --waiting_;
 }

@@ -137,6 +137,8 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   /// Posts what `start` adds to the requests. Throws what `start` throws.
   void post(const c10::intrusive_ptr<Operation>& operation, const Start& start);
 
+  /// Lets the timeout of a receive begin, unless it has.
+  void start_timeout(Operation& operation);
   /// Makes progress until `operation` has ended, or until `limit`.
   void wait(Operation& operation, std::chrono::steady_clock::time_point limit);
   /// Makes progress once, if no other thread does.
