@@ -345,7 +345,7 @@ rondo_status rondo_allocate(rondo_world* world, size_t bytes, void** memory) {
 rondo_status rondo_deallocate(rondo_world* world, void* memory) {
   return guarded([&] {
     auto& owner = at(world, "world");
-    if (memory == nullptr) return;
+    if (memory == nullptr || owner.world.is_forked_copy()) return;
     owner.world.arena().deallocate(memory, forget_allocation(owner, memory), alignment);
   });
 }

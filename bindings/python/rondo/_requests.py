@@ -7,6 +7,7 @@ has completed.
 
 import ctypes
 import math
+import sys
 
 from rondo._c_interface import Error, _c
 
@@ -92,7 +93,7 @@ class Request:
             _c.rondo_request_free(handle)
 
     def __del__(self):
-        if not getattr(self, "_handle", None):
+        if not getattr(self, "_handle", None) or sys.is_finalizing():
             return
         if self._shared.closed:  # Nobody would free it later, and its rank would never leave.
             end_request(self._handle)
