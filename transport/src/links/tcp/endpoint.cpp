@@ -250,21 +250,20 @@ Endpoint::Accepted Endpoint::accept() noexcept {
       set_up(socket.get());
       return {.socket = std::move(socket)};
     }
-    if (is_exhaustion(error)) {
-      turn_away(listening.get());
-      return {.error = error};
-    }
+    // The kernel says so, too, when there is nobody to be accepted.
+    if (is_exhaustion(error) && turn_away(listening.get())) return {.error = error};
   }
   return {};
 }
 
 // The caller would wait for ever for an answer, because the kernel has made the connection.
-void Endpoint::turn_away(int listening) noexcept {
+bool Endpoint::turn_away(int listening) noexcept {
   spare_ = {};
-  {
-    const shm::Descriptor closed(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
-  }
+  shm::Descriptor caller(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
+  const bool was_there = caller.valid();
+  caller = {};
   spare_ = shm::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return was_there;
 }
 
 bool Endpoint::knows(const Hello& hello) const noexcept {

@@ -75,7 +75,7 @@ class Endpoint {
 
  private:
   void listen(const std::string& interface, const SocketAddress& address);
-  void turn_away(int listening) noexcept;
+  [[nodiscard]] bool turn_away(int listening) noexcept;
 
   std::vector<shm::Descriptor> sockets_;
   std::vector<std::string> interfaces_;
