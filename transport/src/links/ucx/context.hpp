@@ -25,7 +25,7 @@ struct UcxContext {
   UcxContext& operator=(const UcxContext&) = delete;
   ~UcxContext();
   /// Leaves it to the end of the process: with a message that it has not ended, UCX would abort().
-  void leave() noexcept { worker = nullptr; }
+  void leave();
 
   ucp_context_h context = nullptr;
   ucp_worker_h worker = nullptr;
