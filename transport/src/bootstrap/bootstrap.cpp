@@ -113,8 +113,11 @@ shm::Descriptor inherit_listener(int number) {
 std::unique_ptr<StoreClient> serve_store(const Credentials& credentials, const LaunchInfo& launch) {
   // One for each rank, and what unverified connections and the World itself take.
   allow_descriptors(static_cast<std::size_t>(launch.size) + 256, "the store of rank 0");
-  shm::Descriptor listener =
-      launch.listener >= 0 ? inherit_listener(launch.listener) : listen_at(*launch.coordinator);
+  // Processes that rank 0 of an earlier start had forked end some seconds after it.
+  constexpr auto patience = std::chrono::seconds(15);
+  const auto until = launch.derived_port ? Clock::now() + patience : Clock::time_point();
+  shm::Descriptor listener = launch.listener >= 0 ? inherit_listener(launch.listener)
+                                                  : listen_at(*launch.coordinator, until);
   if (credentials.secret.empty() && !own_address(listener.get()).loopback()) {
     throw Error(Errc::rendezvous_failed,
                 "rendezvous: rank 0 on host " + credentials.self.host +

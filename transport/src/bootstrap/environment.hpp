@@ -30,6 +30,9 @@ struct LaunchInfo {
   std::optional<Endpoint> coordinator = {};
   /// The inherited socket on which rank 0 listens for the store, or -1: it makes its own.
   int listener = -1;
+  /// Was the store's port computed from the job's name? Then a process that an earlier start of the
+  /// job has left may still have it for a while.
+  bool derived_port = false;
   /// Of the job, told by the launcher; empty: read_secret() finds it.
   std::string secret = {};
 

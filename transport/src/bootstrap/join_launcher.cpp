@@ -124,6 +124,7 @@ std::string needed(const char* name) {
 LaunchInfo derived_job(LaunchInfo launch, const std::string& digest, Endpoint store) {
   launch.job = hexadecimal(digest.substr(0, job_bytes));
   launch.coordinator = std::move(store);
+  launch.derived_port = true;
   return launch;
 }
 

@@ -25,6 +25,7 @@
 #include <memory>
 #include <sstream>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <rondo/transport/error.hpp>
@@ -288,12 +289,17 @@ std::vector<Address> resolve(const Endpoint& endpoint) {
   return addresses;
 }
 
-shm::Descriptor listen_at(const Endpoint& endpoint) {
-  for (const Address& address : addresses_to_bind(endpoint)) {
-    shm::Descriptor socket = try_listen(address);
-    if (socket.valid()) return socket;
-  }
-  const int number = errno;
+shm::Descriptor listen_at(const Endpoint& endpoint, Clock::time_point until) {
+  constexpr auto pause = std::chrono::milliseconds(100);
+  int number = 0;
+  do {
+    for (const Address& address : addresses_to_bind(endpoint)) {
+      shm::Descriptor socket = try_listen(address);
+      if (socket.valid()) return socket;
+    }
+    number = errno;
+    if (number == EADDRINUSE && Clock::now() < until) std::this_thread::sleep_for(pause);
+  } while (number == EADDRINUSE && Clock::now() < until);
   refuse_address("rank 0 cannot listen at " + to_string(endpoint) + ": " +
                  std::generic_category().message(number) +
                  "; choose another port, or an address of this host");

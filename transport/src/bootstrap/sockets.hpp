@@ -77,8 +77,9 @@ class Address {
 
 /// A listening socket at `endpoint`; port 0 takes a free one. A literal address and "localhost" are
 /// bound as they are. A name is bound as all addresses of this host: many hosts' own names mean
-/// their loopback only, and one of several interfaces may be dead.
-[[nodiscard]] shm::Descriptor listen_at(const Endpoint& endpoint);
+/// their loopback only, and one of several interfaces may be dead. Tries again until `until` while
+/// the port is taken. Throws Error(rendezvous_failed).
+[[nodiscard]] shm::Descriptor listen_at(const Endpoint& endpoint, Clock::time_point until = {});
 
 /// Invalid, with errno, when it did not succeed until `until`. The socket does not block.
 [[nodiscard]] shm::Descriptor connect_until(const Address& address, Clock::time_point until);
