@@ -192,7 +192,9 @@ TEST(ProcessTest, ARankThatRunsOutOfMemoryTellsItsPeersWhy) {
 // The hard limit is what the process may have.
 TEST(ProcessTest, ASoftLimitOfFilesLimitsNoSharedMemory) {
   test::expect_success(1, [](World& world) {
-    limit_files(1, RLIM_INFINITY);
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit_files(1, limit.rlim_max);
     EXPECT_NE(world.arena().allocate(10'000'000, 64), nullptr);
   });
 }

@@ -340,6 +340,7 @@ TEST_F(ThreadsProcessTest, TrafficOfAnotherThreadHidesNoLoss) {
     if (world.rank() == 2) ::_exit(3);
     std::atomic<bool> over = false;
     std::thread traffic([&] { exchange_until_over(pair, over); });
+    const auto begin = std::chrono::steady_clock::now();
     try {
       all.barrier().wait();
       ADD_FAILURE() << "passed a barrier without a rank";
@@ -347,6 +348,8 @@ TEST_F(ThreadsProcessTest, TrafficOfAnotherThreadHidesNoLoss) {
       EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
       EXPECT_EQ(error.detail().rank, 2);
     }
+    // And not at the deadline.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, wanted.deadline / 2);
     over = true;
     traffic.join();
   });

@@ -208,9 +208,9 @@ bool Request::test() {
     if (!record_->finished()) core_->check_peers(*record_);
     if (record_->finished()) {
       record_->stamp.end();
-      core_->world().stalls().end(*record_);
     }
   }
+  if (record_->finished()) core_->world().stalls().end(*record_);
   if (record_->stage == Stage::failed) throw Error(core_->failure().value());
   return record_->stage == Stage::complete;
 }

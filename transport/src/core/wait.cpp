@@ -496,7 +496,9 @@ void Wait::account() {
 // Throws the communicator's failure, also when another operation was what failed.
 bool CommunicatorCore::wait(OperationRecord& record,
                             std::optional<std::chrono::nanoseconds> limit) {
-  // Most small operations end within a microsecond: no clock is read for them.
+  // Most small operations end within a microsecond: no clock is read for them, unless they were
+  // waited for before.
+  const bool was_waited_for = !record.finished() && record.wanted_since.has_value();
   constexpr int quick_checks = 64;
   for (int i = 0; i < quick_checks && !record.finished() && !world_->oversubscribed(); ++i) {
     world_->progress();
@@ -509,7 +511,10 @@ bool CommunicatorCore::wait(OperationRecord& record,
     } catch (const Error& error) {
       fail(error);
     }
+  } else if (was_waited_for) {
+    record.stamp.end();
   }
+  world_->stalls().end(record);  // also where another call has seen its end
   if (record.stage == Stage::failed) throw Error(failure_.value());
   return true;
 }
@@ -544,6 +549,7 @@ std::optional<std::size_t> CommunicatorCore::wait_any(
     ended = first_ended();
     ended->record_->stamp.end();
   }
+  ended->core_->world().stalls().end(*ended->record_);
   if (ended->record_->stage == Stage::failed) throw Error(ended->core_->failure_.value());
   *ended = Request();
   return static_cast<std::size_t>(ended - requests.begin());
