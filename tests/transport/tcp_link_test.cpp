@@ -218,6 +218,25 @@ TEST_P(LinkTcpTest, FailsBothSidesOfAConnectionForWhichThereIsNoDescriptor) {
   EXPECT_THAT(link(1).error_text(receiving), HasSubstr("Too many open files"));
 }
 
+// The kernel reports that there is none whether somebody calls or not.
+TEST_P(LinkTcpTest, NeedsNoDescriptorWhileNobodyCalls) {
+  Bytes room(4);
+  Transfer sending;
+  Transfer receiving;
+  {
+    const NoMoreDescriptors none;
+    link(1).post_recv(0, 1, room, receiving);
+    for (int i = 0; i < 200; ++i) EXPECT_FALSE(link(1).progress());
+    EXPECT_TRUE(receiving.pending());
+  }
+
+  const Bytes data = pattern(4, 5);
+  link(0).post_send(1, 1, data, sending);
+
+  EXPECT_TRUE(finish(sending) && finish(receiving) && receiving.done());
+  EXPECT_EQ(room, data);
+}
+
 // Both sides begin before either has seen the other.
 TEST(LinkTcpPairTest, SharesOneConnectionWhenBothSidesMakeOne) {
   for (int repetition = 0; repetition < 50; ++repetition) {
