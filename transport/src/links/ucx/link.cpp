@@ -165,11 +165,12 @@ UcxLink::UcxLink(const LinkOptions& options)
 }
 
 UcxLink::~UcxLink() {
+  const LogCapture capture;
   if (broken_) {
+    registrations_.clear(ucx_.context);  // no device reaches the memory after it
     ucx_.leave();
     return;
   }
-  const LogCapture capture;
   close_peers(Clock::now() + link_close_timeout);
   for (UcxPeer& peer : peers_) {
     while (UcxMessage* message = peer.messages().first()) abandon(*message, UCS_ERR_CANCELED);
