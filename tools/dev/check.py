@@ -237,7 +237,9 @@ def check_pytorch(check):
         check.tally.skipped.append(f"{name}: the package libtorch-dev or pybind11-dev is absent")
         return
     command = ["meson", "devenv", "-C", str(RELEASE.folder)]
-    check.run(name, [*command, python, str(pathlib.Path("tests/torch/backend_test.py").resolve())])
+    for test in ("backend_test.py", "backend_lifetime_test.py"):
+        path = pathlib.Path("tests/torch", test).resolve()
+        check.run(f"{name}, {test}", [*command, python, str(path)])
 
 
 def check_rest(check):
