@@ -100,7 +100,7 @@ TEST(ProfileTest, PutsTheKernelAloneBesideTheSameInTheStep) {
       {.layer = "conv1", .direction = "forward", .microseconds = 3},
       {.layer = "conv1", .direction = "backward_weights", .microseconds = 4},
       {.layer = "conv1", .direction = "backward_data", .microseconds = 5},
-      {.layer = "sgd", .direction = "update", .microseconds = 7}};
+      {.layer = "adamw", .direction = "update", .microseconds = 7}};
 
   const auto rows = profile_rows(profile_of(4), warm, {});
 

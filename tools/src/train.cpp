@@ -240,7 +240,7 @@ void train_and_profile(transport::World& world, const TrainRank& rank,
                        const train::TrainerOptions& options, RunProfile* profile,
                        const std::function<void(const std::string&)>& show) {
   const auto write = [&](RunEnd end) {
-    if (profile != nullptr) show(profile->write(rank.experiment, rank.threads, end));
+    if (profile != nullptr) show(profile->write(rank.experiment, rank.threads, options.team, end));
   };
   try {
     train::train(world, rank.experiment, options);

@@ -91,6 +91,12 @@ double at(const std::map<Key, double>& values, const Key& key) {
   return found == values.end() ? 0.0 : found->second;
 }
 
+// The optimizer's, which is called by its own name.
+std::optional<double> update_alone(const std::vector<train::KernelTime>& kernels) {
+  const auto found = std::ranges::find(kernels, "update", &train::KernelTime::direction);
+  return found == kernels.end() ? std::nullopt : std::optional(found->microseconds);
+}
+
 // The time of a pass of a layer among kernels alone; nothing when it has no kernel.
 std::optional<double> alone(const std::vector<train::KernelTime>& kernels, const std::string& layer,
                             const std::vector<std::string>& directions, double calls) {
@@ -233,7 +239,7 @@ struct KernelsAlone {
 
 // All ranks measure at the same time. On a grid kernels have other shapes, so nothing is measured.
 KernelsAlone measure_alone(transport::World& world, const train::Experiment& experiment,
-                           int threads) {
+                           int threads, transport::Team* team) {
   if (splits_layers(experiment, world.size())) return {};
   const train::DatasetShape images = train::dataset_shape(experiment.data);
   const train::Model model = train::model_of(experiment, images.image, images.classes);
@@ -243,12 +249,14 @@ KernelsAlone measure_alone(transport::World& world, const train::Experiment& exp
       std::max<std::int64_t>(experiment.train.global_batch / micro_batches, 1);
   const auto precision =
       experiment.train.precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
+  const train::UpdateBenchmark update{.optimizer = experiment.optimizer, .team = team};
+  const auto measured = [&](train::KernelCaches caches) {
+    return train::measure_primitives(model, batch, threads, precision, caches, update).kernels;
+  };
   world.communicator().barrier().wait();
   KernelsAlone times;
-  times.warm = train::measure_primitives(model, batch, threads, precision).kernels;
-  times.cold =
-      train::measure_primitives(model, batch, threads, precision, train::KernelCaches::cold)
-          .kernels;
+  times.warm = measured(train::KernelCaches::warm);
+  times.cold = measured(train::KernelCaches::cold);
   return times;
 }
 
@@ -313,8 +321,8 @@ std::vector<ProfileRow> profile_rows(const train::StepProfile& profile,
   }
   rows.push_back({.pass = "optimizer, alone; in the step within the scheme",
                   .calls = 1.0,
-                  .warm = alone(warm, "sgd", {"update"}, 1.0),
-                  .cold = alone(cold, "sgd", {"update"}, 1.0)});
+                  .warm = update_alone(warm),
+                  .cold = update_alone(cold)});
   rows.push_back({.pass = "not attributed", .calls = 1.0, .step = rest});
   rows.push_back({.pass = "whole step", .calls = 1.0, .step = whole});
   return rows;
@@ -337,7 +345,8 @@ void RunProfile::take_record() {
 }
 
 // Files of an earlier part of the run stay, where this part has profiled nothing.
-std::string RunProfile::write(const train::Experiment& experiment, int threads, RunEnd end) {
+std::string RunProfile::write(const train::Experiment& experiment, int threads,
+                              transport::Team* team, RunEnd end) {
   const auto& spans = steps_.spans();
   const std::int64_t first =
       spans.empty() ? 0 : std::ranges::min(spans, {}, &Span::begin_ns).begin_ns;
@@ -360,7 +369,7 @@ std::string RunProfile::write(const train::Experiment& experiment, int threads, 
                trace_of(steps_, record_, world_.rank(), origin).dump() + "\n", advice);
   // Who stops a run does not wait for measurements.
   const KernelsAlone alone =
-      end == RunEnd::complete ? measure_alone(world_, experiment, threads) : KernelsAlone{};
+      end == RunEnd::complete ? measure_alone(world_, experiment, threads, team) : KernelsAlone{};
   if (world_.rank() != 0) return {};
   const std::vector<ProfileRow> rows = profile_rows(steps_, alone.warm, alone.cold);
   const Table table = table_of(rows);

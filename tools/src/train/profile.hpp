@@ -12,8 +12,9 @@
 #include <rondo/train/step_profile.hpp>
 
 namespace rondo::transport {
+class Team;
 class World;
-}
+}  // namespace rondo::transport
 
 namespace rondo::tools {
 
@@ -58,9 +59,10 @@ class RunProfile {
   void on_step();
 
   /// Writes profile-rank-R.json on every rank, and on rank 0 profile.json, unless no step was
-  /// recorded; returns what rank 0 shows. `experiment` is as it ran. Of a run that was stopped no
-  /// kernels are measured alone. Collective.
-  std::string write(const train::Experiment& experiment, int threads, RunEnd end);
+  /// recorded; returns what rank 0 shows. `experiment` is as it ran, with `team`. Of a run that was
+  /// stopped no kernels are measured alone. Collective.
+  std::string write(const train::Experiment& experiment, int threads, transport::Team* team,
+                    RunEnd end);
 
  private:
   void take_record();
