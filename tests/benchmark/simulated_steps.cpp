@@ -11,7 +11,7 @@
 //     jitter         of computing: rank r takes up to 1 + jitter times as long, in each step the
 //                    same, by a hash of r (0.1)
 //     most-ranks     (4096)
-//     replica-on-node  1: with a grid, the ranks of a replica share a node (0: each has its own)
+//     ranks-per-node with a grid; 0: the ranks of a replica (1)
 //
 // Without a grid, ranks are placed 1, 8 and 64 on a node. With SPLITs as [grid.layers] names them
 // ('grid=channel=2 filter=2') convolutions are split so, where the planner knows them so, the other
@@ -48,15 +48,15 @@
 namespace {
 
 using namespace rondo;
-using test::SimulatedAllreduce;
 using test::SimulatedCosts;
+using test::SimulatedHierarchy;
 using test::SimulatedWork;
 using Settings = std::map<std::string, double>;
 
 Settings defaults() {
   return {{"batch", 64.0}, {"gflops", 200.0},      {"latency-us", 5.0},
           {"gbs", 12.0},   {"memory-gbs", 60.0},   {"segment-kib", 512.0},
-          {"jitter", 0.1}, {"most-ranks", 4096.0}, {"replica-on-node", 0.0}};
+          {"jitter", 0.1}, {"most-ranks", 4096.0}, {"ranks-per-node", 1.0}};
 }
 
 // As the runtime cuts them.
@@ -115,14 +115,16 @@ class Referee {
         work_of(backward_, experiment_.update.bucket_bytes, rate_.update_seconds(parameters));
     report(ranks, std::to_string(ranks_per_node), closed_form(ranks, ranks_per_node),
            [&](const std::vector<double>& slowness) {
-             SimulatedAllreduce allreduce(ranks, costs, segment_bytes());
-             return simulate_steps(allreduce, work, slowness, simulated_steps);
+             SimulatedHierarchy hierarchy(ranks, costs, segment_bytes());
+             return simulate_steps(hierarchy, work, slowness, simulated_steps);
            });
   }
 
   void judge_grid(const train::LayerSplit& split, int replicas) {
     const train::ProcessGrid grid{.pr = split.ranks(), .pc = replicas};
-    const int on_a_node = settings_.at("replica-on-node") > 0.0 ? grid.pr : 1;
+    const auto asked = static_cast<int>(settings_.at("ranks-per-node"));
+    const int on_a_node = asked > 0 ? asked : grid.pr;
+    if (grid.ranks() % on_a_node != 0) return;
     const double port = settings_.at("gbs") * 1e9;
     const train::PlanOptions options{
         .ranks = grid.ranks(),

@@ -4,12 +4,9 @@
 // halos and their gradients before and behind what they compute, and wait for each other there.
 // Gradients of weights are reduced meanwhile.
 //
-// Exchanges between nodes, and messages, are run by the transport's own algorithms
-// (simulated_ranks.hpp), so that latencies overlap where they do in a job. In a collective inside a
-// node the members wait for each other, and then for the node's memory; an allreduce of all ranks
-// is hierarchical (simulated_step.hpp). Every other group lies inside a node, or has one rank on
-// each of its nodes. Reductions and exchanges have the wire for themselves each: what they take
-// from one another is not simulated.
+// Messages are run by the transport's own algorithm (simulated_ranks.hpp), so that latencies
+// overlap where they do in a job, and collectives as simulated_hierarchy.hpp says. Reductions and
+// exchanges have the wire for themselves each: what they take from one another is not simulated.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,16 +17,10 @@
 #include <utility>
 #include <vector>
 
+#include "support/simulated_hierarchy.hpp"
 #include "support/simulated_ranks.hpp"
-#include "support/simulated_step.hpp"
 
 namespace rondo::test {
-
-/// Groups of `size` ranks each, whose numbers are `stride` apart.
-struct SimulatedGroups {
-  std::size_t size = 1;
-  std::size_t stride = 1;
-};
 
 /// What the ranks of each group do together; all groups do so at the same time.
 struct SimulatedExchange {
@@ -63,21 +54,23 @@ class SimulatedGrid {
   [[nodiscard]] std::size_t ranks() const noexcept { return ranks_; }
 
   /// Rank r begins at second starts[r]. Returns when each is done. Throws std::invalid_argument
-  /// when a group other than that of all ranks has several on a node, but not all.
+  /// where SimulatedHierarchy does.
   [[nodiscard]] std::vector<double> run(const SimulatedExchange& exchange,
                                         std::span<const double> starts);
 
  private:
-  [[nodiscard]] bool are_inside_nodes(const SimulatedGroups& groups) const;
-  [[nodiscard]] std::vector<double> run_in_memory(const SimulatedExchange& exchange,
-                                                  std::span<const double> starts) const;
+  [[nodiscard]] std::vector<double> run_messages(const SimulatedExchange& exchange,
+                                                 std::span<const double> starts);
+  [[nodiscard]] SimulatedHierarchy& hierarchy_of(const SimulatedGroups& groups);
   [[nodiscard]] SimulatedRanks& ranks_in(const SimulatedGroups& groups);
+
+  using Key = std::pair<std::size_t, std::size_t>;  // of groups
 
   std::size_t ranks_;
   SimulatedCosts costs_;
-  SimulatedRanks::Options options_;
-  std::unique_ptr<SimulatedAllreduce> of_all_;  // where nodes have several ranks
-  std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<SimulatedRanks>> by_groups_;
+  std::size_t segment_bytes_;
+  std::map<Key, std::unique_ptr<SimulatedHierarchy>> for_collectives_;
+  std::map<Key, std::unique_ptr<SimulatedRanks>> for_messages_;
   std::vector<std::byte> data_;  // of all ranks: only times matter
 };
 

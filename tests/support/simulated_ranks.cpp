@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 
@@ -23,6 +24,17 @@ transport::Posted posted_bytes(transport::shm::Collective collective, std::span<
   const bool in_place = collective == transport::shm::Collective::allreduce;
   posted.output = {memory.subspan(in_place ? 0 : input).data(), transport::ElementType::f32, 1,
                    output, output};
+  return posted;
+}
+
+transport::Posted posted_shares(transport::shm::Collective collective, std::span<std::byte> memory,
+                                std::span<const std::size_t> shares, std::size_t member) {
+  const std::size_t all = std::accumulate(shares.begin(), shares.end(), std::size_t{0});
+  const bool gathers = collective == transport::shm::Collective::allgather;
+  const std::size_t own = shares[member];
+  transport::Posted posted =
+      posted_bytes(collective, memory, gathers ? own : all, gathers ? all : own);
+  posted.row_bytes_of = {shares.begin(), shares.end()};
   return posted;
 }
 

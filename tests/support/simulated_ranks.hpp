@@ -46,6 +46,13 @@ struct SimulatedCosts {
                                              std::span<std::byte> memory, std::size_t input,
                                              std::size_t output);
 
+/// Of an allgather or a reduce_scatter, by the member whose share is shares[member]: `memory` has
+/// room for twice the sum of the shares.
+[[nodiscard]] transport::Posted posted_shares(transport::shm::Collective collective,
+                                              std::span<std::byte> memory,
+                                              std::span<const std::size_t> shares,
+                                              std::size_t member);
+
 class SimulatedLink;
 
 class SimulatedRanks {

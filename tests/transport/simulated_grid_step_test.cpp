@@ -125,9 +125,9 @@ TEST(SimulatedGridStepTest, WithoutExchangesIsTheStepOfReplicas) {
       .backward_end = 6.0,
       .update_seconds = 0.5};
   const std::vector<double> slowness{1.0, 1.0, 1.5, 1.0, 2.0, 1.0, 1.0, 1.25};
-  test::SimulatedAllreduce allreduce(8, costs, segment);
+  test::SimulatedHierarchy ranks(8, costs, segment);
   EXPECT_EQ(simulate_grid_steps(8, costs, segment, phases, 0.5, slowness, 3),
-            simulate_steps(allreduce, work, slowness, 3));
+            simulate_steps(ranks, work, slowness, 3));
 }
 
 // The same, of which a quarter of a second inside a node, and one for the node's memory to read or
@@ -167,21 +167,24 @@ TEST(SimulatedGridTest, GroupsWithARankOnEachNodeShareItsPort) {
   EXPECT_THAT(grid.run(pairs, std::vector<double>(4, 0.0)), ElementsAre(1.5, 2.0, 1.5, 2.0));
 }
 
+TEST(SimulatedGridTest, MessagesOfAGroupGoInsideNodesAndBetweenThem) {
+  SimulatedGrid grid(4, costs_with(2), segment);
+  SimulatedExchange row{.groups = {.size = 4}, .bytes = std::vector<std::size_t>(16, 0)};
+  row.bytes[0 * 4 + 1] = row.bytes[1 * 4 + 2] = 512;
+  EXPECT_THAT(grid.run(row, std::vector<double>(4, 0.0)), ElementsAre(0.0, 0.25, 1.5, 0.0));
+}
+
 TEST(SimulatedGridTest, AnAllreduceOfAllRanksIsHierarchical) {
   SimulatedGrid grid(8, costs_with(2), segment);
-  test::SimulatedAllreduce allreduce(8, costs_with(2), segment);
+  test::SimulatedHierarchy ranks(8, costs_with(2), segment);
   const std::vector<double> starts{0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(grid.run({Kind::allreduce, {.size = 8}, {1 << 20}}, starts),
-            allreduce.run(1 << 20, starts));
+            ranks.allreduce(1 << 20, starts));
 }
 
 TEST(SimulatedGridStepTest, RefusesWhatDoesNotFit) {
   SimulatedGrid grid(3, costs, segment);
   EXPECT_THROW(static_cast<void>(grid.run(between_two(), std::vector<double>(3, 0.0))),
-               std::invalid_argument);
-  SimulatedGrid on_nodes(8, costs_with(2), segment);
-  const SimulatedExchange in_part{Kind::allreduce, {.size = 4}, {64}};
-  EXPECT_THROW(static_cast<void>(on_nodes.run(in_part, std::vector<double>(8, 0.0))),
                std::invalid_argument);
 }
 
