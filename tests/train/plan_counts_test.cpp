@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <numeric>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -216,6 +217,43 @@ TEST(PlanTrafficTest, MessagesBetweenNodesAreUnderWayTogether) {
   EXPECT_EQ(messages_seconds(three, {.size = 8, .stride = 1}, options), 1000 + 0.25);
   EXPECT_EQ(messages_seconds(three, {.size = 4, .stride = 1}, options), 1000 + 3 * 0.25);
   EXPECT_EQ(messages_seconds({}, {.size = 8, .stride = 1}, options), 0.0);
+}
+
+// Rows in four parts on two nodes: only the two in the middle exchange between nodes.
+TEST(PlanTrafficTest, HalosGoBetweenNodesOnlyWhereNeighboursAreOnOthers) {
+  const Model model = model_with({.kind = "max_pooling", .window = 3, .stride = 1, .padding = 1});
+  PlanOptions options = seconds_count_elements(4, 8);
+  options.ranks_per_node = 2;
+  const GridJob on_nodes{model, options, {.pr = 4}, shapes_of(model, options.batch)};
+  const JobLayer pool = layer_of(on_nodes, 1);
+  const LayerSplit rows{.kind = SplitKind::space, .h = 4};
+  const auto seconds_if = [&](double node, double fabric, double port) {
+    options.node = {.alpha_seconds = 0.0, .bandwidth = node};
+    options.fabric = {.alpha_seconds = 0.0, .bandwidth = fabric};
+    options.port_bandwidth = port;
+    return exchange_seconds(on_nodes, pool, rows).forward;
+  };
+  const double row = 8 * 8 * 32;  // of 8 samples
+  constexpr double fast = 1e30;
+  EXPECT_EQ(seconds_if(element_bytes, fast, 0.0), row);
+  EXPECT_EQ(seconds_if(fast, element_bytes, 0.0), row);
+  EXPECT_EQ(seconds_if(fast, fast, element_bytes), row);
+}
+
+// Both ranks of the first node receive from the other.
+TEST(PlanTrafficTest, RanksOfANodeReceiveThroughItsPort) {
+  PlanOptions options = job(4, 1, 0.25, element_bytes);
+  options.ranks_per_node = 2;
+  options.node = {.alpha_seconds = 0.5, .bandwidth = 2.0 * element_bytes};
+  const std::vector<Received> received{{.near = {.count = 1, .elements = 100},  //
+                                        .far = {.count = 2, .elements = 1000}},
+                                       {.far = {.count = 1, .elements = 500}},
+                                       {},
+                                       {.near = {.count = 2, .elements = 400}}};
+  EXPECT_EQ(received_seconds(received, options), 0.25 + 1000);
+  options.port_bandwidth = element_bytes;
+  EXPECT_EQ(received_seconds(received, options), 0.25 + 1500);
+  EXPECT_EQ(received_seconds(std::span(received).subspan(2), options), 2 * 0.5 + 200);
 }
 
 // The memory of a plan against what the executor of a rank makes room for.

@@ -182,6 +182,30 @@ double messages_seconds(Messages messages, ProcessGroup group, const PlanOptions
          static_cast<double>(messages.elements) * element_bytes / link.bandwidth;
 }
 
+double received_seconds(std::span<const Received> ranks, const PlanOptions& options) {
+  const auto bytes_of = [&](std::int64_t elements) {
+    return in_f32(static_cast<double>(elements), options.type) * element_bytes;
+  };
+  const double port = options.port_bandwidth > 0.0 ? options.port_bandwidth
+                                                   : std::numeric_limits<double>::infinity();
+  double longest = 0.0;
+  std::int64_t into_node = 0;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto& [near, far] = ranks[rank];
+    if (rank % static_cast<std::size_t>(options.ranks_per_node) == 0) into_node = 0;
+    into_node += far.elements;
+    const double from_node = static_cast<double>(near.count) * options.node.alpha_seconds +
+                             bytes_of(near.elements) / options.node.bandwidth;
+    const double from_others = far.count == 0
+                                   ? 0.0
+                                   : options.fabric.alpha_seconds +
+                                         std::max(bytes_of(far.elements) / options.fabric.bandwidth,
+                                                  bytes_of(into_node) / port);
+    longest = std::max({longest, from_node, from_others});
+  }
+  return longest;
+}
+
 namespace {
 
 void require_option(bool possible, const char* what) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,16 @@ struct Messages {
 // under way together; within a node each takes the core's time.
 [[nodiscard]] double messages_seconds(Messages messages, ProcessGroup group,
                                       const PlanOptions& options);
+
+// What a rank receives at once, from ranks of its node and from others.
+struct Received {
+  Messages near = {};
+  Messages far = {};
+};
+
+// Seconds until all ranks of a process group have what they receive in values of the options' type:
+// the ranks are consecutive, the first is the first of a node, and those of a node share its port.
+[[nodiscard]] double received_seconds(std::span<const Received> ranks, const PlanOptions& options);
 
 // Throws std::invalid_argument where an option is impossible.
 void check(const PlanOptions& options);

@@ -55,22 +55,6 @@ LocalWork local_work(const GridJob& job, const JobLayer& layer, const LayerSplit
 
 namespace {
 
-// What one part along a dimension needs: so many indices, of which so many are its own; the rest
-// lies on one side of it or on both.
-struct Need {
-  std::int64_t all = 0;
-  std::int64_t own = 0;
-  std::int64_t sides = 0;
-
-  [[nodiscard]] auto operator<=>(const Need&) const = default;
-};
-
-Need need_of(Range held, Range wanted) {
-  return {.all = wanted.size(),
-          .own = intersection(held, wanted).size(),
-          .sides = (wanted.first < held.first ? 1 : 0) + (wanted.last > held.last ? 1 : 0)};
-}
-
 // A dimension that is cut into parts.
 struct Cut {
   Window window = {};
@@ -85,55 +69,73 @@ struct Cut {
   }
 };
 
-// What comes home to a part: the gradients of its inputs that others have read, which lie on both
-// sides of it, one after another.
-Need returned_to(const Cut& cut, int part) {
-  const Range own = cut.inputs(part);
-  const std::int64_t kept = intersection(own, cut.read_by(part)).size();
-  Need need{.all = kept, .own = kept};
-  for (const int step : {-1, 1}) {
-    for (int other = part + step; other >= 0 && other < cut.parts; other += step) {
-      const std::int64_t returned = intersection(own, cut.read_by(other)).size();
-      if (returned == 0) break;
-      need.all += returned;
-      ++need.sides;
-    }
-  }
-  return need;
-}
-
 // What a part is sent: x before forward; in backward dy, or what others have computed of its dx.
 enum class Sent { x, dy, dx };
 
-Need need_of(const Cut& cut, int part, Sent sent) {
-  if (sent == Sent::dx) return returned_to(cut, part);
-  return sent == Sent::x
-             ? need_of(cut.inputs(part), cut.read_by(part))
-             : need_of(cut.outputs(part), outputs_fed(cut.window, cut.inputs(part), cut.y).range);
+// How many indices `part` is sent by `other`; or has, where they are the same.
+std::int64_t sent_by(const Cut& cut, int other, int part, Sent sent) {
+  switch (sent) {
+    case Sent::x:
+      return intersection(cut.inputs(other), cut.read_by(part)).size();
+    case Sent::dy: {
+      const Range fed = outputs_fed(cut.window, cut.inputs(part), cut.y).range;
+      return intersection(cut.outputs(other), fed).size();
+    }
+    case Sent::dx:
+      break;
+  }
+  return intersection(cut.inputs(part), cut.read_by(other)).size();
 }
 
-// The different needs of all parts.
-std::vector<Need> needs_of(const Cut& cut, Sent sent) {
-  std::vector<Need> needs;
-  for (int part = 0; part < cut.parts; ++part) needs.push_back(need_of(cut, part, sent));
-  std::ranges::sort(needs);
-  const auto repeated = std::ranges::unique(needs);
-  needs.erase(repeated.begin(), repeated.end());
-  return needs;
+struct Source {
+  int part = 0;
+  std::int64_t size = 0;
+};
+
+// By part: itself, then those that send it something, which lie side by side.
+std::vector<std::vector<Source>> sources_of(const Cut& cut, Sent sent) {
+  std::vector<std::vector<Source>> sources;
+  for (int part = 0; part < cut.parts; ++part) {
+    std::vector<Source> of_part = {{part, sent_by(cut, part, part, sent)}};
+    for (const int step : {-1, 1}) {
+      for (int other = part + step; other >= 0 && other < cut.parts; other += step) {
+        const std::int64_t size = sent_by(cut, other, part, sent);
+        if (size == 0) break;
+        of_part.push_back({other, size});
+      }
+    }
+    sources.push_back(std::move(of_part));
+  }
+  return sources;
 }
 
-// Of the rank that receives most; `depth` are samples times channels.
-Messages halo_of(const std::vector<Need>& rows, const std::vector<Need>& columns,
-                 std::int64_t depth) {
-  Messages most;
-  for (const Need& h : rows) {
-    for (const Need& w : columns) {
-      // A rank in the middle has eight neighbours, the corners among them.
-      most.count = std::max(most.count, (h.sides + 1) * (w.sides + 1) - 1);
-      most.elements = std::max(most.elements, depth * (h.all * w.all - h.own * w.own));
+// By position in the replica. The ranks of a tile are side by side, and each exchanges with those
+// at its place in other tiles. A rank in the middle has eight neighbours, the corners among them.
+std::vector<Received> received_halos(const GridJob& job,
+                                     const std::vector<std::vector<Source>>& rows,
+                                     const std::vector<std::vector<Source>>& columns,
+                                     std::int64_t depth) {
+  const auto tiles = static_cast<int>(rows.size() * columns.size());
+  const int ranks_of_tile = job.grid.pr / tiles;
+  const auto node_of = [&](int tile, int place) {
+    return (tile * ranks_of_tile + place) / job.options.ranks_per_node;
+  };
+  std::vector<Received> received(static_cast<std::size_t>(job.grid.pr));
+  for (std::size_t position = 0; position < received.size(); ++position) {
+    const auto own = static_cast<int>(position) / ranks_of_tile;
+    const int place = static_cast<int>(position) % ranks_of_tile;
+    for (const Source& h : rows[static_cast<std::size_t>(own) / columns.size()]) {
+      for (const Source& w : columns[static_cast<std::size_t>(own) % columns.size()]) {
+        const int tile = h.part * static_cast<int>(columns.size()) + w.part;
+        if (tile == own) continue;
+        const bool near = node_of(tile, place) == node_of(own, place);
+        Messages& messages = near ? received[position].near : received[position].far;
+        messages.count += 1;
+        messages.elements += depth * h.size * w.size;
+      }
     }
   }
-  return most;
+  return received;
 }
 
 // The channels of x and y whose halo a rank wants: a convolution wants those that it has gathered,
@@ -151,11 +153,9 @@ ExchangeSeconds window_seconds(const GridJob& job, const JobLayer& layer, const 
   const std::int64_t channels = largest_part(layer.x.c, parts.channels);
   const std::int64_t filters = largest_part(layer.y.c, parts.filters);
   const auto seconds = [&](Sent sent, std::int64_t depth) {
-    const auto rows = needs_of({windows.h, layer.x.h, layer.y.h, split.h}, sent);
-    const auto columns = needs_of({windows.w, layer.x.w, layer.y.w, split.w}, sent);
-    Messages halo = halo_of(rows, columns, samples * depth);
-    halo.elements = std::llround(job.in_f32(static_cast<double>(halo.elements)));
-    return messages_seconds(halo, job.replica(), job.options);
+    const auto rows = sources_of({windows.h, layer.x.h, layer.y.h, split.h}, sent);
+    const auto columns = sources_of({windows.w, layer.x.w, layer.y.w, split.w}, sent);
+    return received_seconds(received_halos(job, rows, columns, samples * depth), job.options);
   };
   ExchangeSeconds exchange{.forward = seconds(Sent::x, channels)};
   if (!layer.input_gradient) return exchange;
