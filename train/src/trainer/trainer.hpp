@@ -17,7 +17,6 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/communicator.hpp>
 
-#include "checkpoint/manifest.hpp"
 #include "checkpoint/resume.hpp"
 #include "checkpoint/writer.hpp"
 #include "executor/memory.hpp"
@@ -29,6 +28,7 @@
 #include "trainer/grid_membership.hpp"
 #include "trainer/meters.hpp"
 #include "trainer/prepare.hpp"
+#include "trainer/resumed_checkpoint.hpp"
 #include "trainer/run_log.hpp"
 #include "trainer/run_state.hpp"
 #include "trainer/step_link.hpp"
@@ -134,8 +134,6 @@ class Trainer {
   void finish_step();
 
   // Checkpoints: trainer_checkpoint.cpp.
-  void find_checkpoint();
-  [[nodiscard]] std::string try_checkpoint(const std::filesystem::path& checkpoint);
   void begin_checkpoints();
   [[nodiscard]] bool keeps_momenta() const;
   [[nodiscard]] std::int64_t warm_up_left() const;
@@ -145,7 +143,6 @@ class Trainer {
   void expect_equal_copies();
   void take_weights();
   void take_averages();
-  [[nodiscard]] RunState state_of_other_ranks();
   void restore_averages(const RunState& state);
   [[nodiscard]] RunState run_state() const;
   void restore_run_state(const RunState& state);
@@ -235,14 +232,12 @@ class Trainer {
 
   std::optional<StepAgreement> flags_;  // made in join(), as the next
   std::optional<CheckpointWriter> checkpoints_;
-  StepFlags agreed_;                    // in the last step
-  int postponed_ = 0;                   // a request to which the scheme could not answer at once
-  std::int64_t not_finite_step_ = 0;    // 1-based
-  std::string not_finite_;              // what this rank knows of a loss that is not finite
-  std::int64_t last_checkpoint_ = 0;    // its step
-  std::filesystem::path resumed_from_;  // a checkpoint; empty: the run begins
-  Manifest resumed_;                    // its manifest
-  bool resumes_exactly_ = false;
+  StepFlags agreed_;                  // in the last step
+  int postponed_ = 0;                 // a request to which the scheme could not answer at once
+  std::int64_t not_finite_step_ = 0;  // 1-based
+  std::string not_finite_;            // what this rank knows of a loss that is not finite
+  std::int64_t last_checkpoint_ = 0;  // its step
+  std::optional<ResumedCheckpoint> resumed_;  // nothing where the run begins
   bool continues_log_ = false;
   std::int64_t evaluated_step_ = -1;  // whose model is in the copy for evaluation
 };

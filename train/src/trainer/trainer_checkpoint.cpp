@@ -41,14 +41,14 @@ std::vector<std::byte> bytes_of(std::span<const float> values) {
   return {bytes.begin(), bytes.end()};
 }
 
-void copy_back(const std::filesystem::path& checkpoint, const CheckpointFile& file,
-               std::span<float> values) {
-  const std::vector<std::byte> bytes = read_checked(checkpoint, file);
+void copy_back(const ResumedCheckpoint& checkpoint, int rank, Part part, std::span<float> values) {
+  const std::vector<std::byte> bytes = checkpoint.read(rank, part);
   if (bytes.size() != values.size_bytes()) {
+    const std::string& name = checkpoint.manifest.file_of(rank, part).name;
     throw DataError(
         fmt::format("{}: holds {} bytes, and this rank has {}; resume with the "
                     "configuration of that run",
-                    (checkpoint / file.name).string(), bytes.size(), values.size_bytes()));
+                    (checkpoint.path / name).string(), bytes.size(), values.size_bytes()));
   }
   if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
 }
@@ -61,65 +61,7 @@ std::string not_finite_text(std::string_view what, std::int64_t step, std::strin
 
 }  // namespace
 
-// Finding a checkpoint.
-
-// Rank 0's folders count for all. The first checkpoint that no rank refuses is taken.
-void Trainer::find_checkpoint() {
-  run_folder_ = text_of_first_rank(world_, run_folder_.string());
-  resume_ = text_of_first_rank(world_, resume_.string());
-  if (resume_.empty()) return;
-  std::string names;
-  if (world_.rank() == 0) {
-    for (const auto& path : resume_candidates(run_folder_, resume_)) names += path.string() + '\n';
-  }
-  names = text_of_first_rank(world_, names);
-  const bool there_is_one = !names.empty();
-  std::string last_problem = "there is none";
-  for (std::size_t end = 0; !names.empty(); names.erase(0, end + 1)) {
-    end = names.find('\n');
-    const std::filesystem::path checkpoint = names.substr(0, end);
-    last_problem = try_checkpoint(checkpoint);
-    if (last_problem.empty()) {
-      resumed_from_ = checkpoint;
-      return;
-    }
-    log_.note("skipped " + checkpoint.filename().string() + ": " + last_problem);
-  }
-  if (resume_ != "auto") {
-    throw DataError(resume_.string() + ": no checkpoint can be used: " + last_problem);
-  }
-  // A run that began anew would remove them; perhaps a disk of one host is missing.
-  if (there_is_one) {
-    throw DataError(
-        fmt::format("{}: no checkpoint can be used: {}; to begin the run anew, remove {}",
-                    run_folder_.string(), last_problem, checkpoints_in(run_folder_).string()));
-  }
-  log_.note("no checkpoint to go on from in " + run_folder_.string() + ": the run begins");
-  log_.begin_anew();
-}
-
-// The ranks share the work of looking through the files. Returns what is wrong, alike on all ranks.
-std::string Trainer::try_checkpoint(const std::filesystem::path& checkpoint) {
-  try {
-    agree_on(world_, [&] {
-      // All ranks read the manifest; the files are dealt out among them.
-      resumed_ = read_manifest(checkpoint);
-      const auto ranks = static_cast<std::size_t>(world_.size());
-      for (auto i = static_cast<std::size_t>(world_.rank()); i < resumed_.files.size();
-           i += ranks) {
-        static_cast<void>(read_checked(checkpoint, resumed_.files[i]));
-      }
-    });
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  agree_on(world_, [&] {
-    expect_same_training(experiment_of(resumed_), experiment_);
-    resumes_exactly_ =
-        resumed_.ranks == world_.size() && grid_of(resumed_, model_) == grid_.choice();
-  });
-  return {};
-}
+// What of one can be taken over.
 
 // Under gradients that are reduced in every step all ranks have the same momenta, whatever their
 // number. On a grid each has those of its part.
@@ -128,14 +70,15 @@ bool Trainer::keeps_momenta() const {
   // Windows and periods are states of a scheme that another number of ranks cannot go on with, and
   // so are shares of an optimizer's. What one of the user's own holds is not known.
   const bool in_step = !scheme.steps_alone() && !scheme.windows && !scheme.divides_optimizer;
-  return !make_own_scheme_ && grid_.is_whole() && resumed_.replicas == resumed_.ranks &&
-         (in_step || resumed_.step < warm_up_steps_);
+  const Manifest& manifest = resumed_->manifest;
+  return !make_own_scheme_ && grid_.is_whole() && manifest.replicas == manifest.ranks &&
+         (in_step || manifest.step < warm_up_steps_);
 }
 
 // A scheme that is not restored begins anew, and so would its warm-up.
 std::int64_t Trainer::warm_up_left() const {
-  if (resumed_from_.empty() || resumes_exactly_ || keeps_momenta()) return warm_up_steps_;
-  return std::max<std::int64_t>(warm_up_steps_ - resumed_.step, 0);
+  if (!resumed_ || resumed_->exact || keeps_momenta()) return warm_up_steps_;
+  return std::max<std::int64_t>(warm_up_steps_ - resumed_->manifest.step, 0);
 }
 
 void Trainer::begin_checkpoints() {
@@ -150,25 +93,26 @@ void Trainer::begin_checkpoints() {
 // Taking it over.
 
 void Trainer::restore() {
-  if (resumed_from_.empty()) return;
-  if (!resumes_exactly_ && is_paced(experiment_) && resumed_.step > warm_up_steps_) {
+  if (!resumed_) return;
+  const Manifest& manifest = resumed_->manifest;
+  if (!resumed_->exact && is_paced(experiment_) && manifest.step > warm_up_steps_) {
     throw ConfigError(fmt::format(
         "update.scheme: {} goes on only with the ranks and the grid of its checkpoint, {} ranks in "
         "{} replicas; resume with those",
-        experiment_.update.scheme, resumed_.ranks, resumed_.replicas));
+        experiment_.update.scheme, manifest.ranks, manifest.replicas));
   }
   std::error_code error;
   continues_log_ =
-      std::filesystem::equivalent(resumed_from_.parent_path(), checkpoints_in(run_folder_), error);
+      std::filesystem::equivalent(resumed_->path.parent_path(), checkpoints_in(run_folder_), error);
   RunState state;
-  if (!resumes_exactly_) state = state_of_other_ranks();
+  if (!resumed_->exact) state = state_for_other_ranks(world_, *resumed_);
   agree_on(world_, [&] {
     if (!continues_log_ && log_.metrics_bytes() > 0) {
       throw ConfigError(run_folder_.string() +
                         " already holds another run than the checkpoint's; "
                         "choose another folder, or remove it");
     }
-    resumes_exactly_ ? restore_exactly() : restore_averages(state);
+    resumed_->exact ? restore_exactly() : restore_averages(state);
   });
   // No rank has failed. Steps of newer checkpoints will be done again, and what those say of
   // metrics.jsonl will not hold.
@@ -177,7 +121,7 @@ void Trainer::restore() {
     log_.resume({.last_epoch = last_epoch_,
                  .best_accuracy = std::max(best_accuracy_, 0.0),
                  .seconds = seconds_before_},
-                resumed_.metrics_bytes, resumed_.token_trace_bytes);
+                manifest.metrics_bytes, manifest.token_trace_bytes);
   });
   last_checkpoint_ = step_;
   // The run's own folder must not be left without one: it would begin again from nothing.
@@ -189,75 +133,56 @@ void Trainer::restore() {
 
 void Trainer::restore_exactly() {
   const int rank = world_.rank();
-  copy_back(resumed_from_, resumed_.file_of(rank, Part::parameters), parameters_);
-  copy_back(resumed_from_, resumed_.file_of(rank, Part::statistics), statistics_);
-  scheme_->restore(read_checked(resumed_from_, resumed_.file_of(rank, Part::scheme)));
-  restore_run_state(
-      read_run_state(read_checked(resumed_from_, resumed_.file_of(rank, Part::progress))));
-  if (resumed_.accuracy && !epoch_open_) restore_evaluated();
+  const Manifest& manifest = resumed_->manifest;
+  copy_back(*resumed_, rank, Part::parameters, parameters_);
+  copy_back(*resumed_, rank, Part::statistics, statistics_);
+  scheme_->restore(resumed_->read(rank, Part::scheme));
+  restore_run_state(read_run_state(resumed_->read(rank, Part::progress)));
+  if (manifest.accuracy && !epoch_open_) restore_evaluated();
   // Groups of ranks that average among themselves are those of a node by default.
-  if (resumed_.nodes != world_.nodes() && !averaging_groups_.empty() &&
+  if (manifest.nodes != world_.nodes() && !averaging_groups_.empty() &&
       experiment_.update.group == 0) {
     log_.note(
         fmt::format("update.group: averaging groups are the ranks of a node; there are {} "
                     "nodes, and were {}",
-                    world_.nodes(), resumed_.nodes));
+                    world_.nodes(), manifest.nodes));
   }
-  log_.note(fmt::format("resumed from {}: step {}, epoch {}{}", resumed_from_.string(), step_,
+  log_.note(fmt::format("resumed from {}: step {}, epoch {}{}", resumed_->path.string(), step_,
                         epoch_,
-                        resumed_.threads == threads_
+                        manifest.threads == threads_
                             ? ""
                             : fmt::format("; with {} threads instead of {} the bits will differ",
-                                          threads_, resumed_.threads)));
+                                          threads_, manifest.threads)));
 }
 
 void Trainer::restore_evaluated() {
-  const CheckpointFile& file = resumed_.file_of(world_.rank(), Part::evaluated);
+  const CheckpointFile& file = resumed_->manifest.file_of(world_.rank(), Part::evaluated);
   std::ranges::copy(parameters_, evaluated_parameters_.begin());
-  read_evaluated(resumed_from_, file, evaluated_parameters_, evaluated_statistics_);
+  read_evaluated(resumed_->path, file, evaluated_parameters_, evaluated_statistics_);
   evaluated_step_ = step_;
 }
 
 // Before the scheme is made, which may take parameters for its own.
 void Trainer::take_averages() {
-  if (resumed_from_.empty() || resumes_exactly_) return;
+  if (!resumed_ || resumed_->exact) return;
   agree_on(world_, [&] {
-    const ModelWeights mean = weights_of_checkpoint(resumed_from_, resumed_, model_);
+    const ModelWeights mean = weights_of_checkpoint(resumed_->path, resumed_->manifest, model_);
     take_part(mean, layout_of(model_), layout_, parameters_, model_state().statistics);
   });
   // All ranks have measured what they hold.
   std::ranges::fill(std::span(statistics_).subspan(layout_.statistic_count), 0.0F);
 }
 
-// Rank 0 reads what all ranks of that run have kept. Collective.
-RunState Trainer::state_of_other_ranks() {
-  std::string all;
-  agree_on(world_, [&] {
-    if (world_.rank() != 0) return;
-    std::vector<RunState> ranks;
-    for (int rank = 0; rank < resumed_.ranks; ++rank) {
-      ranks.push_back(
-          read_run_state(read_checked(resumed_from_, resumed_.file_of(rank, Part::progress))));
-    }
-    const std::vector<std::byte> bytes = to_bytes(together(ranks));
-    all.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  });
-  all = text_of_first_rank(world_, all);
-  const RunState state = read_run_state(std::as_bytes(std::span(all)));
-  return world_.rank() == 0 ? state : without_sums(state);
-}
-
 void Trainer::restore_averages(const RunState& state) {
-  if (keeps_momenta()) {
-    scheme_->restore(read_checked(resumed_from_, resumed_.file_of(0, Part::scheme)));
-  }
+  if (keeps_momenta()) scheme_->restore(resumed_->read(0, Part::scheme));
   restore_run_state(state);
   if (!keeps_momenta()) momenta_from_ = step_;
+  const Manifest& manifest = resumed_->manifest;
   log_.note(fmt::format(
       "resumed from {}: step {}, epoch {}; its {} ranks in {} replicas were others, so parameters "
       "and statistics are {}, {}, and the bits will differ",
-      resumed_from_.string(), step_, epoch_, resumed_.ranks, resumed_.replicas,
-      resumed_.accuracy ? "those that were evaluated" : "means over its replicas",
+      resumed_->path.string(), step_, epoch_, manifest.ranks, manifest.replicas,
+      manifest.accuracy ? "those that were evaluated" : "means over its replicas",
       keeps_momenta() ? "momenta are kept" : "momenta and pending sums are zero"));
 }
 

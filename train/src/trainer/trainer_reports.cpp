@@ -86,7 +86,7 @@ void Trainer::announce() const {
             std::to_string(event.total_steps) + " in all");
   announce_updates();
   for (const std::string& injection : injections_) log_.note("injected: " + injection);
-  if (resumed_from_.empty()) {
+  if (!resumed_) {
     log_.start(event, experiment_);
     return;
   }
@@ -102,7 +102,7 @@ void Trainer::announce() const {
               .hosts = event.hosts,
               .injected = event.injected,
               .config = event.config,
-              .checkpoint = resumed_from_.filename().string()},
+              .checkpoint = resumed_->path.filename().string()},
              experiment_);
 }
 

@@ -280,8 +280,8 @@ void Trainer::choose_lazy_layers() {
   if (!scheme_of(experiment_.update).windows) return;
   LazyLayers choice = lazy_layers_of(experiment_);
   if (choice.kind != LazyLayers::Kind::automatic) return;  // the constructor has chosen
-  if (resumes_exactly_) {  // what was measured then; now it might be others
-    choice = {LazyLayers::Kind::count, static_cast<double>(resumed_.lazy_convolutions)};
+  if (resumed_ && resumed_->exact) {  // what was measured then; now it might be others
+    choice = {LazyLayers::Kind::count, static_cast<double>(resumed_->manifest.lazy_convolutions)};
     lazy_ = plan_lazy_layers(model_, layout_, choice);
     return;
   }
@@ -318,7 +318,7 @@ void Trainer::expect_equal_copies() {
 // What model.skip leaves out keeps its initial values. A run that is resumed has its own weights,
 // and the file may be gone.
 void Trainer::take_weights() {
-  if (!resumed_from_.empty() || experiment_.model.weights.empty()) return;
+  if (resumed_ || experiment_.model.weights.empty()) return;
   agree_on(world_, [&] {
     load_weights(experiment_.model.weights, layout_, parameters_, model_state().statistics,
                  experiment_.model.skip);
@@ -336,7 +336,9 @@ void Trainer::join() {
   if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
   make_averaging_groups();
   expect_equal_copies();
-  find_checkpoint();
+  run_folder_ = text_of_first_rank(world_, run_folder_.string());
+  resumed_ =
+      find_checkpoint(world_, {experiment_, model_, grid_.choice(), run_folder_}, resume_, log_);
   take_weights();
   choose_lazy_layers();
   take_averages();

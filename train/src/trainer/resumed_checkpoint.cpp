@@ -1,0 +1,103 @@
+#include "trainer/resumed_checkpoint.hpp"
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <rondo/train/dataset.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "checkpoint/resume.hpp"
+#include "checkpoint/storage.hpp"
+#include "trainer/agreement.hpp"
+#include "trainer/run_log.hpp"
+
+namespace rondo::train {
+namespace {
+
+// The ranks share the work of looking through the files: all read the manifest, and the files are
+// dealt out among them.
+void look_through(transport::World& world, ResumedCheckpoint& checkpoint) {
+  agree_on(world, [&] {
+    checkpoint.manifest = read_manifest(checkpoint.path);
+    const std::vector<CheckpointFile>& files = checkpoint.manifest.files;
+    const auto ranks = static_cast<std::size_t>(world.size());
+    for (auto i = static_cast<std::size_t>(world.rank()); i < files.size(); i += ranks) {
+      static_cast<void>(read_checked(checkpoint.path, files[i]));
+    }
+  });
+}
+
+// Returns what is wrong, alike on all ranks.
+std::string try_checkpoint(transport::World& world, const ResumingRun& run,
+                           ResumedCheckpoint& checkpoint) {
+  try {
+    look_through(world, checkpoint);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  agree_on(world, [&] {
+    expect_same_training(experiment_of(checkpoint.manifest), run.experiment);
+    checkpoint.exact = checkpoint.manifest.ranks == world.size() &&
+                       grid_of(checkpoint.manifest, run.model) == run.grid;
+  });
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::byte> ResumedCheckpoint::read(int rank, Part part) const {
+  return read_checked(path, manifest.file_of(rank, part));
+}
+
+std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world, const ResumingRun& run,
+                                                 const std::filesystem::path& resume, RunLog& log) {
+  const std::string wanted = text_of_first_rank(world, resume.string());
+  if (wanted.empty()) return std::nullopt;
+  std::string names;
+  if (world.rank() == 0) {
+    for (const auto& path : resume_candidates(run.folder, wanted)) names += path.string() + '\n';
+  }
+  names = text_of_first_rank(world, names);
+  const bool there_is_one = !names.empty();
+  std::string last_problem = "there is none";
+  for (std::size_t end = 0; !names.empty(); names.erase(0, end + 1)) {
+    end = names.find('\n');
+    ResumedCheckpoint checkpoint{.path = names.substr(0, end)};
+    last_problem = try_checkpoint(world, run, checkpoint);
+    if (last_problem.empty()) return checkpoint;
+    log.note("skipped " + checkpoint.path.filename().string() + ": " + last_problem);
+  }
+  if (wanted != "auto") throw DataError(wanted + ": no checkpoint can be used: " + last_problem);
+  // A run that began anew would remove them; perhaps a disk of one host is missing.
+  if (there_is_one) {
+    throw DataError(
+        fmt::format("{}: no checkpoint can be used: {}; to begin the run anew, remove {}",
+                    run.folder.string(), last_problem, checkpoints_in(run.folder).string()));
+  }
+  log.note("no checkpoint to go on from in " + run.folder.string() + ": the run begins");
+  log.begin_anew();
+  return std::nullopt;
+}
+
+// Rank 0 reads what all ranks of that run have kept.
+RunState state_for_other_ranks(transport::World& world, const ResumedCheckpoint& checkpoint) {
+  std::string all;
+  agree_on(world, [&] {
+    if (world.rank() != 0) return;
+    std::vector<RunState> ranks;
+    for (int rank = 0; rank < checkpoint.manifest.ranks; ++rank) {
+      ranks.push_back(read_run_state(checkpoint.read(rank, Part::progress)));
+    }
+    const std::vector<std::byte> bytes = to_bytes(together(ranks));
+    all.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  all = text_of_first_rank(world, all);
+  const RunState state = read_run_state(std::as_bytes(std::span(all)));
+  return world.rank() == 0 ? state : without_sums(state);
+}
+
+}  // namespace rondo::train
