@@ -49,6 +49,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "benchmark/model_benchmark.hpp"
 #include "config/combinations.hpp"
 #include "plan/closed_forms.hpp"
 #include "plan/compute_table.hpp"
@@ -224,7 +225,8 @@ class Rank {
   std::unique_ptr<Costs> costs_of(const Model& model, std::int64_t most_samples) {
     auto costs = std::make_unique<Costs>();
     costs->world = measure_world(world_);
-    costs->world.slowdown = measure_slowdown(world_, model, samples(), 1, tensor::DataType::f32);
+    costs->world.slowdown = measure_slowdown(
+        world_, *make_slowdown_step(model, samples(), 1, tensor::DataType::f32), 1);
     if (speaks()) costs->table.measure_step(model, samples(), most_samples);
     world_.communicator().barrier().wait();
     return costs;

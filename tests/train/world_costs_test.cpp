@@ -14,6 +14,7 @@
 #include <rondo/train/model.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "benchmark/model_benchmark.hpp"
 #include "plan/world_costs.hpp"
 #include "support/world.hpp"
 
@@ -73,7 +74,7 @@ TEST(WorldCostsTest, ThreadsOfAHostShareItsCores) {
 }
 
 double slowdown_of(transport::World& world, const Model& model) {
-  return measure_slowdown(world, model, 4, 1, tensor::DataType::f32);
+  return measure_slowdown(world, *make_slowdown_step(model, 4, 1, tensor::DataType::f32), 1);
 }
 
 TEST(SlowdownTest, ARankWithoutNeighboursHasNone) {
@@ -81,9 +82,12 @@ TEST(SlowdownTest, ARankWithoutNeighboursHasNone) {
       [](transport::World& world) { EXPECT_EQ(slowdown_of(world, make_model("lenet5")), 1.0); });
 }
 
-// Four ranks for each core, which other programs only make slower.
+// Four ranks for each core: they slow each other down as much as anybody else could. Many cores
+// would need many ranks.
 TEST(SlowdownTest, RanksThatShareCoresSlowEachOtherDown) {
-  const int ranks = 4 * static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  if (cores > 8) GTEST_SKIP() << "there are " << cores << " cores";
+  const int ranks = 4 * static_cast<int>(cores);
   std::vector<double> slowdowns(static_cast<std::size_t>(ranks));
   World(ranks, slowed(ranks)).run([&](transport::World& world) {
     slowdowns[static_cast<std::size_t>(world.rank())] = slowdown_of(world, make_model("lenet5"));
@@ -92,13 +96,10 @@ TEST(SlowdownTest, RanksThatShareCoresSlowEachOtherDown) {
   EXPECT_THAT(slowdowns, testing::Each(slowdowns[0]));
 }
 
-TEST(SlowdownTest, WhereAStepIsImpossibleOnOneRankAllAreTold) {
-  World(2).run([](transport::World& world) {
-    Model model = make_model("lenet5");
-    if (world.rank() == 1) model.layers.back().inputs = {100};
-    EXPECT_ANY_THROW((void)slowdown_of(world, model));
-    world.communicator().barrier().wait();
-  });
+TEST(SlowdownTest, AStepOfAnImpossibleModelIsRefused) {
+  Model model = make_model("lenet5");
+  model.layers.back().inputs = {100};
+  EXPECT_ANY_THROW((void)make_slowdown_step(model, 4, 1, tensor::DataType::f32));
 }
 
 }  // namespace

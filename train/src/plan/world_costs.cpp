@@ -13,12 +13,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <memory_resource>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -89,11 +87,6 @@ std::int64_t ranks_on_host(std::span<const transport::RankInfo> ranks, const std
   return std::ranges::count(ranks, host, &transport::RankInfo::host);
 }
 
-bool has_neighbours(std::span<const transport::RankInfo> ranks) {
-  return std::ranges::any_of(
-      ranks, [&](const transport::RankInfo& rank) { return ranks_on_host(ranks, rank.host) > 1; });
-}
-
 constexpr double most_step_flops = 1e10;
 constexpr int turns = 3;
 constexpr std::chrono::milliseconds turn_budget{80};
@@ -104,24 +97,6 @@ std::int64_t samples_of_step(const Model& model, std::int64_t samples) {
   for (const LocalWork& work : unsplit_work(model, 1)) flops += 3.0 * pass_flops(work);
   const auto most = static_cast<std::int64_t>(most_step_flops / std::max(flops, 1.0));
   return std::clamp<std::int64_t>(samples, 1, std::max<std::int64_t>(most, 1));
-}
-
-// Where it fails on one rank it fails on all, before any waits for another.
-std::unique_ptr<BenchmarkStep> make_step(transport::World& world, const Model& model,
-                                         std::int64_t samples, int threads, tensor::DataType type) {
-  std::unique_ptr<BenchmarkStep> step;
-  std::exception_ptr error;
-  try {
-    step = std::make_unique<BenchmarkStep>(model, samples_of_step(model, samples), threads, type);
-    for (int warm_up = 0; warm_up < 2; ++warm_up) step->run();
-  } catch (...) {
-    error = std::current_exception();
-  }
-  std::array failed{error ? 1 : 0};
-  world.communicator().allreduce(std::span<int>(failed), transport::ReduceOp::max).wait();
-  if (error) std::rethrow_exception(error);
-  if (failed[0] != 0) throw std::runtime_error("a training step cannot be timed on another rank");
-  return step;
 }
 
 // Steps that were run, and what they took.
@@ -181,15 +156,27 @@ double ranks_per_core(const transport::World& world, int threads) {
   return std::max(1.0, here * threads / static_cast<double>(cores));
 }
 
-double measure_slowdown(transport::World& world, const Model& model, std::int64_t samples,
-                        int threads, tensor::DataType type) {
-  if (!has_neighbours(world.ranks())) return 1.0;
-  const std::unique_ptr<BenchmarkStep> step = make_step(world, model, samples, threads, type);
+bool has_neighbours(const transport::World& world) {
+  const std::span<const transport::RankInfo> ranks = world.ranks();
+  return std::ranges::any_of(
+      ranks, [&](const transport::RankInfo& rank) { return ranks_on_host(ranks, rank.host) > 1; });
+}
+
+std::unique_ptr<BenchmarkStep> make_slowdown_step(const Model& model, std::int64_t samples,
+                                                  int threads, tensor::DataType type) {
+  auto step =
+      std::make_unique<BenchmarkStep>(model, samples_of_step(model, samples), threads, type);
+  for (int warm_up = 0; warm_up < 2; ++warm_up) step->run();
+  return step;
+}
+
+double measure_slowdown(transport::World& world, BenchmarkStep& step, int threads) {
+  if (!has_neighbours(world)) return 1.0;
   Timed alone;
   Timed together;
   for (int turn = 0; turn < turns; ++turn) {
-    run_alone(world, *step, alone);
-    run_together(world, *step, threads, together);
+    run_alone(world, step, alone);
+    run_together(world, step, threads, together);
   }
   std::array slowest{together.mean()};
   world.communicator().allreduce(std::span<double>(slowest), transport::ReduceOp::max).wait();

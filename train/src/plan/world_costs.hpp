@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include <rondo/tensor/data_type.hpp>
 #include <rondo/train/model.hpp>
@@ -11,6 +12,8 @@ class World;
 }
 
 namespace rondo::train {
+
+class BenchmarkStep;
 
 // What messages cost between the ranks of a World, and computing beside each other.
 struct WorldCosts {
@@ -24,14 +27,21 @@ struct WorldCosts {
 // Known on rank 0; others get the default. No slowdown is measured. Collective.
 [[nodiscard]] WorldCosts measure_world(transport::World& world);
 
-// PlanOptions::slowdown: the mean time of a training step on the slowest rank while all ranks
-// compute, to that of rank 0 while all others wait; at least 1, and 1 where no host has two ranks.
-// Both are measured in turns, which takes about a second, and of large models three steps of either
-// kind. A step has `samples` or fewer, so that it has about 1e10 flops at most. Each rank makes an
-// Executor of its own. `threads` are those of a rank. The same on all ranks. Collective; throws
-// what making an Executor throws, on all ranks if on one.
-[[nodiscard]] double measure_slowdown(transport::World& world, const Model& model,
-                                      std::int64_t samples, int threads, tensor::DataType type);
+// Has some host several ranks? Nodes may be fake.
+[[nodiscard]] bool has_neighbours(const transport::World& world);
+
+// The step of measure_slowdown(), which has been run twice: of `samples` or fewer, so that it has
+// about 1e10 flops at most. It has a whole model, and an Executor of its own. Communicates nothing;
+// throws what making an Executor throws.
+[[nodiscard]] std::unique_ptr<BenchmarkStep> make_slowdown_step(const Model& model,
+                                                                std::int64_t samples, int threads,
+                                                                tensor::DataType type);
+
+// PlanOptions::slowdown: the mean time of a step on the slowest rank while all ranks compute, to
+// that of rank 0 while all others wait; at least 1, and 1 where no host has two ranks. Both are
+// measured in turns, which takes about a second, and of large models three steps of either kind.
+// `threads` are those of a rank. The same on all ranks. Collective.
+[[nodiscard]] double measure_slowdown(transport::World& world, BenchmarkStep& step, int threads);
 
 // How many threads of the first rank's host share a core, at least 1: a guess at the slowdown where
 // a whole model may not fit into memory. `threads` are those of a rank.

@@ -28,6 +28,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "benchmark/model_benchmark.hpp"
 #include "config/combinations.hpp"
 #include "config/grid_choice.hpp"
 #include "config/key.hpp"
@@ -214,9 +215,14 @@ void wait_for_first_rank(transport::World& world) {
 double slowdown_of(transport::World& world, const PreparedRun& run) {
   const auto threads = static_cast<int>(threads_of(run.experiment));
   if (run.experiment.train.memory_limit > 0) return ranks_per_core(world, threads);
+  if (!has_neighbours(world)) return 1.0;
   const std::int64_t batch = run.experiment.train.global_batch;
-  return measure_slowdown(world, run.model, (batch + world.size() - 1) / world.size(), threads,
-                          precision_of(run.experiment));
+  std::unique_ptr<BenchmarkStep> step;
+  agree_on(world, [&] {
+    step = make_slowdown_step(run.model, (batch + world.size() - 1) / world.size(), threads,
+                              precision_of(run.experiment));
+  });
+  return measure_slowdown(world, *step, threads);
 }
 
 // Nothing where rank 0 has a grid and does not ask.
@@ -225,15 +231,7 @@ WorldCosts costs_of(transport::World& world, const PreparedRun& run, bool asks) 
   world.communicator().broadcast(std::span<int>(asked), 0).wait();
   if (asked[0] == 0) return {};
   WorldCosts costs = measure_world(world);
-  std::exception_ptr error;
-  try {
-    costs.slowdown = slowdown_of(world, run);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  agree_on(world, [&] {
-    if (error) std::rethrow_exception(error);
-  });
+  costs.slowdown = slowdown_of(world, run);
   return costs;
 }
 
