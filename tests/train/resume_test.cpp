@@ -354,6 +354,26 @@ TEST(ResumeTest, OtherRanksGoOnFromTheAverage) {
   EXPECT_EQ(end["global_reductions"], end["synchronous_reductions"]);
 }
 
+// They are newer than its own, and keep = 1 would leave them alone.
+TEST(ResumeTest, ARunLeavesCheckpointsOfAnotherOneInItsFolderAside) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_epochs = 1;
+  experiment.checkpoint.keep = 1;
+  const ScratchFolder whole;
+  const RunEnd expected = run_in(whole.path(), 2, experiment);
+  const ScratchFolder folder;
+  Experiment other = experiment;
+  other.train.seed = 7;
+  run_in(folder.path(), 2, other);
+
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
+  const RunEnd resumed = run_in(folder.path(), 2, experiment, "auto");
+
+  EXPECT_THAT(resumed.notes, Contains(HasSubstr("step-3: step 3")));
+  EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash);
+  EXPECT_EQ(steady_lines(folder.path()), steady_lines(whole.path()));
+}
+
 // So is what a run has done that was asked to stop.
 TEST(ResumeTest, AStoppedRunTellsWhatItHasDone) {
   const ScratchFolder folder;

@@ -190,13 +190,25 @@ bool has_checkpoint(const fs::path& folder) {
   return false;
 }
 
+// Of a run that begins from the first step, these make another one, too.
+void expect_same_files(const train::Experiment& then, const train::Experiment& now) {
+  if (then.model.weights != now.model.weights) {
+    throw train::ConfigError("model.weights: the run was made with other ones");
+  }
+  if (then.update.replay != now.update.replay) {
+    throw train::ConfigError("update.replay: the run was made with another one");
+  }
+}
+
 // Such a run begins again, and what is there is overwritten.
 void refuse_other_run_without_checkpoints(const fs::path& folder,
                                           const train::Experiment& experiment) {
   if (has_checkpoint(folder)) return;
   std::string difference;
   try {
-    expect_same_training(train::read_experiment(folder / "config.toml"), experiment);
+    const train::Experiment then = train::read_experiment(folder / "config.toml");
+    expect_same_training(then, experiment);
+    expect_same_files(then, experiment);
     return;
   } catch (const train::ConfigError& error) {
     difference = error.what();

@@ -72,7 +72,7 @@ std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world, const 
     log.note("skipped " + checkpoint.path.filename().string() + ": " + last_problem);
   }
   if (wanted != "auto") throw DataError(wanted + ": no checkpoint can be used: " + last_problem);
-  // A run that began anew would remove them; perhaps a disk of one host is missing.
+  // A run that began anew would replace them; perhaps a disk of one host is missing.
   if (there_is_one) {
     throw DataError(
         fmt::format("{}: no checkpoint can be used: {}; to begin the run anew, remove {}",

@@ -137,6 +137,7 @@ class Trainer {
   void begin_checkpoints();
   [[nodiscard]] bool keeps_momenta() const;
   [[nodiscard]] std::int64_t warm_up_left() const;
+  void set_aside_other_checkpoints();
   void restore();
   void restore_exactly();
   void restore_evaluated();

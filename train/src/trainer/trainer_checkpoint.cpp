@@ -92,8 +92,17 @@ void Trainer::begin_checkpoints() {
 
 // Taking it over.
 
+// What a folder has of steps that this run has not made is of another one, or of a part that the
+// run leaves behind: it is not to be gone on from, nor counted among what is kept.
+void Trainer::set_aside_other_checkpoints() {
+  agree_on(world_, [&] {
+    if (world_.rank() != 0 || run_folder_.empty()) return;
+    set_aside_later(run_folder_, resumed_ ? step_ : -1);
+  });
+}
+
 void Trainer::restore() {
-  if (!resumed_) return;
+  if (!resumed_) return set_aside_other_checkpoints();
   const Manifest& manifest = resumed_->manifest;
   if (!resumed_->exact && is_paced(experiment_) && manifest.step > warm_up_steps_) {
     throw ConfigError(fmt::format(
@@ -114,16 +123,15 @@ void Trainer::restore() {
     }
     resumed_->exact ? restore_exactly() : restore_averages(state);
   });
-  // No rank has failed. Steps of newer checkpoints will be done again, and what those say of
-  // metrics.jsonl will not hold.
+  // No rank has failed.
   agree_on(world_, [&] {
-    if (continues_log_ && world_.rank() == 0) set_aside_later(run_folder_, step_);
     log_.resume({.last_epoch = last_epoch_,
                  .best_accuracy = std::max(best_accuracy_, 0.0),
                  .seconds = seconds_before_},
                 manifest.metrics_bytes, manifest.token_trace_bytes);
   });
   last_checkpoint_ = step_;
+  set_aside_other_checkpoints();
   // The run's own folder must not be left without one: it would begin again from nothing.
   if (continues_log_ || !checkpoints_) return;
   traffic_.start(epoch_traffic_);
