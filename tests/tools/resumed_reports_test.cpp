@@ -153,6 +153,15 @@ TEST_F(ResumedReportsTest, NamesInWhatThePartsOfARunDiffer) {
   EXPECT_THAT(notes, Contains(HasSubstr("slowed down on purpose")));
 }
 
+// As of one that was stopped before its first line of steps.
+TEST_F(ResumedReportsTest, NamesWhatDiffersInAPartWithoutEvents) {
+  Json resume = resume_event(3, 4);
+  resume["ranks"] = 4;
+  add({start_event(4), resume, epoch_event(1, 60), end_event(40)});
+
+  EXPECT_THAT(advice().notes, Contains(HasSubstr("its parts differ in ranks (2, then 4)")));
+}
+
 // A run of four epochs whose first two are in another folder.
 std::vector<Json> moved() {
   return {start_event(4), resume_event(20, 4), epoch_event(3, 70), epoch_event(4, 80),

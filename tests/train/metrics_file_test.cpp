@@ -84,6 +84,8 @@ Fields documented_fields() {
     if (!line.starts_with("| ") || line.starts_with("| field |")) continue;
     fields[event].insert(line.substr(2, line.find(' ', 2) - 2));
   }
+  // It says what the start of its part would.
+  fields["resume"].insert(fields["start"].begin(), fields["start"].end());
   return fields;
 }
 

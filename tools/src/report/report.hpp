@@ -23,7 +23,7 @@ struct ReportedRun {
   std::string item = {};  ///< of a comparison: what `--schemes` called it; else empty
   RunRecord record = {};
   nlohmann::json start = {};  ///< the event, as its last part goes on; null: there is none
-  std::vector<nlohmann::json> parts = {};  ///< the same for each part that trained
+  std::vector<nlohmann::json> parts = {};  ///< the same for each part of the run
   nlohmann::json end = {};                 ///< likewise
   std::map<std::string, std::vector<nlohmann::json>> events = {};  ///< the others, by kind
   std::map<std::string, std::string> keys = {};  ///< the configuration: "section.key"

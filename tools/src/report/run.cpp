@@ -83,11 +83,8 @@ class EventReader {
     }
   }
 
-  // A part that has trained nothing, as the start of a run that was resumed at once, is none.
   void resume(const Json& event) {
     overlay_resume(run_.start, event);
-    const bool trained = !run_.events.empty();
-    if (!trained && !run_.parts.empty()) run_.parts.pop_back();
     if (run_.start.is_object()) run_.parts.push_back(run_.start);
   }
 
@@ -103,7 +100,7 @@ class EventReader {
   std::size_t damaged_ = 0;
 };
 
-// metrics.jsonl is believed first: it has the configuration with which the run began.
+// metrics.jsonl is believed first: it has the configuration of the run's last part.
 void read_keys(ReportedRun& run) {
   std::string config = text_in(run.start, "config");
   if (config.empty()) config = read_file(run.folder / "config.toml");

@@ -92,30 +92,39 @@ std::uint64_t MetricsFile::bytes() const { return length_of(path_); }
 
 void MetricsFile::cut(std::uint64_t length) const { cut_file(path_, length); }
 
+namespace {
+
+Json fields_of(const StartEvent& event) {
+  return {{"version", RONDO_VERSION},
+          {"config", event.config},
+          {"ranks", event.ranks},
+          {"threads", event.threads},
+          {"hosts", event.hosts},
+          {"nodes", event.nodes},
+          {"route", event.route},
+          {"global_batch", event.global_batch},
+          {"rank_batches", event.rank_batches},
+          {"data", event.data},
+          {"training_images", event.training_images},
+          {"test_images", event.test_images},
+          {"model", event.model},
+          {"parameters", event.parameters},
+          {"seed", event.seed},
+          {"steps_per_epoch", event.steps_per_epoch},
+          {"total_steps", event.total_steps},
+          {"scheme", event.scheme},
+          {"lazy_layers", event.lazy_layers},
+          {"injected", event.injected},
+          {"instruction_set", tensor::instruction_set()},
+          {"onednn", tensor::onednn_version()}};
+}
+
+}  // namespace
+
 void MetricsFile::write(const StartEvent& event) {
-  write_line(line_of({{"event", "start"},
-                      {"version", RONDO_VERSION},
-                      {"config", event.config},
-                      {"ranks", event.ranks},
-                      {"threads", event.threads},
-                      {"hosts", event.hosts},
-                      {"nodes", event.nodes},
-                      {"route", event.route},
-                      {"global_batch", event.global_batch},
-                      {"rank_batches", event.rank_batches},
-                      {"data", event.data},
-                      {"training_images", event.training_images},
-                      {"test_images", event.test_images},
-                      {"model", event.model},
-                      {"parameters", event.parameters},
-                      {"seed", event.seed},
-                      {"steps_per_epoch", event.steps_per_epoch},
-                      {"total_steps", event.total_steps},
-                      {"scheme", event.scheme},
-                      {"lazy_layers", event.lazy_layers},
-                      {"injected", event.injected},
-                      {"instruction_set", tensor::instruction_set()},
-                      {"onednn", tensor::onednn_version()}}));
+  Json line = {{"event", "start"}};
+  line.update(fields_of(event));
+  write_line(line_of(line));
 }
 
 void MetricsFile::write(const StepEvent& event) {
@@ -170,17 +179,12 @@ void MetricsFile::write(const RoundEvent& event) {
 }
 
 void MetricsFile::write(const ResumeEvent& event) {
-  write_line(line_of({{"event", "resume"},
-                      {"epoch", event.epoch},
-                      {"total_step", event.total_step},
-                      {"total_steps", event.total_steps},
-                      {"ranks", event.ranks},
-                      {"threads", event.threads},
-                      {"nodes", event.nodes},
-                      {"hosts", event.hosts},
-                      {"injected", event.injected},
-                      {"config", event.config},
-                      {"checkpoint", event.checkpoint}}));
+  Json line = {{"event", "resume"},
+               {"epoch", event.epoch},
+               {"total_step", event.total_step},
+               {"checkpoint", event.checkpoint}};
+  line.update(fields_of(event.part));
+  write_line(line_of(line));
 }
 
 void MetricsFile::write(const sync::Push& event) {
@@ -266,9 +270,8 @@ void RunLog::begin_anew() {
   cut_file(token_trace_, 0);
 }
 
-void RunLog::start(const StartEvent* event, const ResumeEvent& resumed,
-                   const Experiment& experiment) {
-  if (file_ && event != nullptr) file_->write(*event);
+void RunLog::start(const ResumeEvent& resumed, bool file_goes_on, const Experiment& experiment) {
+  if (file_ && !file_goes_on) file_->write(resumed.part);
   if (file_) file_->write(resumed);
   if (active_ && observer_.on_start) observer_.on_start(experiment);
 }

@@ -58,16 +58,9 @@ struct RoundEvent {
 
 /// A run goes on from a checkpoint.
 struct ResumeEvent {
+  StartEvent part = {};  ///< the part of the run that begins here
   std::int64_t epoch = 0;
   std::int64_t total_step = 0;
-  // What may be other than in the part before, as in StartEvent.
-  std::int64_t total_steps = 0;
-  int ranks = 1;
-  int threads = 1;
-  int nodes = 1;
-  std::vector<std::string> hosts = {};
-  std::vector<std::string> injected = {};
-  std::string config = {};
   std::string checkpoint = {};
 };
 
@@ -142,8 +135,8 @@ class RunLog {
 
   void note(const std::string& line) const;
   void start(const StartEvent& event, const Experiment& experiment);
-  /// As start(), of a run that goes on from a checkpoint. `event`: null if the file goes on, too.
-  void start(const StartEvent* event, const ResumeEvent& resumed, const Experiment& experiment);
+  /// As start(), of a run that goes on from a checkpoint. `file_goes_on`: it has a start event.
+  void start(const ResumeEvent& resumed, bool file_goes_on, const Experiment& experiment);
   void step(const StepEvent& event);
   void progress(const Progress& progress) const;
   void epoch(const EpochMetrics& metrics);

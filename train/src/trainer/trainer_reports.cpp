@@ -92,18 +92,11 @@ void Trainer::announce() const {
   }
   // A log that was lost begins anew.
   const bool goes_on = continues_log_ && log_.metrics_bytes() > 0;
-  log_.start(goes_on ? nullptr : &event,
-             {.epoch = epoch_,
+  log_.start({.part = event,
+              .epoch = epoch_,
               .total_step = step_,
-              .total_steps = event.total_steps,
-              .ranks = event.ranks,
-              .threads = event.threads,
-              .nodes = event.nodes,
-              .hosts = event.hosts,
-              .injected = event.injected,
-              .config = event.config,
               .checkpoint = resumed_->path.filename().string()},
-             experiment_);
+             goes_on, experiment_);
 }
 
 void Trainer::announce_updates() const {
