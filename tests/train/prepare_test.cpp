@@ -178,6 +178,13 @@ TEST(PreparedRunTest, RanksWithDifferentImagesAreToldSo) {
   expect_refused_images(usual, {7, 0, 9}, other_test, "the pixels of test images: rank 1 has ");
 }
 
+TEST(PreparedRunTest, WeightsOfOneRankAloneAreRefused) {
+  const ScratchFolder folder;
+  const std::filesystem::path file = folder.write("model.safetensors", "1");
+  expect_refusal<DataError>([&](Experiment& e) { e.model.weights = file; },
+                            "the digest of model.weights: rank 1 has ");
+}
+
 TEST(PreparedRunTest, RanksWithDifferentTurnsToReplayAreToldSo) {
   const ScratchFolder folder;
   const std::filesystem::path usual = folder.write("usual.jsonl", "1");

@@ -395,11 +395,10 @@ UpdateMemory memory_of_updates(const Experiment& experiment, const UpdateMemoryP
   return memory;
 }
 
-std::size_t checkpoint_copy(const Experiment& experiment, std::size_t parameters,
+std::size_t checkpoint_copy(const Experiment& experiment, bool own_scheme, std::size_t parameters,
                             std::size_t statistics) {
   const sync::SchemeDescription& scheme = scheme_of(experiment.update);
-  const bool may_differ =
-      scheme.steps_alone() || scheme.windows || !experiment.update.plugin.empty();
+  const bool may_differ = scheme.steps_alone() || scheme.windows || own_scheme;
   const std::size_t models = may_differ ? 2 : 1;
   return (models * parameters + 2 * statistics) * sizeof(float);
 }
@@ -416,8 +415,10 @@ UpdateBytes update_memory(const Experiment& experiment, const Model& model) {
     const UpdateMemory memory = memory_of_updates(experiment, parts);
     std::size_t bytes = memory.optimizer + memory.scheme;
     if (experiment.checkpoint.wanted()) {
-      bytes += checkpoint_copy(experiment, layout.parameter_count, layout.statistic_count) +
-               memory.optimizer;
+      const bool own_scheme = !experiment.update.plugin.empty();
+      bytes +=
+          checkpoint_copy(experiment, own_scheme, layout.parameter_count, layout.statistic_count) +
+          memory.optimizer;
     }
     return static_cast<std::uint64_t>(bytes);
   };

@@ -121,9 +121,10 @@ struct UpdateMemory {
   std::size_t scheme = 0;     ///< the arrays of the scheme, its warm-up and its outer optimizer
 };
 /// Bytes of the copy from which a checkpoint is written, of so many parameters and statistics, but
-/// for the state of updates. The model that was evaluated is in it where it is another one.
-[[nodiscard]] std::size_t checkpoint_copy(const Experiment& experiment, std::size_t parameters,
-                                          std::size_t statistics);
+/// for the state of updates. The model that was evaluated is in it where it is another one, as it
+/// may be under a user's own scheme.
+[[nodiscard]] std::size_t checkpoint_copy(const Experiment& experiment, bool own_scheme,
+                                          std::size_t parameters, std::size_t statistics);
 
 [[nodiscard]] UpdateMemory memory_of_updates(const Experiment& experiment,
                                              const UpdateMemoryParts& parts);

@@ -140,11 +140,13 @@ std::vector<Fact> facts_of(const Dataset& dataset, const Model& model,
                    digest(std::vector<char>(layers.begin(), layers.end()))});
   add_facts("training images", dataset.training, facts);
   add_facts("test images", dataset.test, facts);
-  if (!experiment.model.weights.empty()) {
-    facts.push_back({"the digest of model.weights", digest(contents_of(experiment.model.weights))});
-  }
-  if (is_paced(experiment) && !experiment.update.replay.empty()) {
-    facts.push_back({"the digest of update.replay", digest(contents_of(experiment.update.replay))});
+  // Told where there is none, too: all ranks have one, or no rank.
+  const auto digest_of_file = [](const std::string& file) {
+    return file.empty() ? "that of no file" : digest(contents_of(file));
+  };
+  facts.push_back({"the digest of model.weights", digest_of_file(experiment.model.weights)});
+  if (is_paced(experiment)) {
+    facts.push_back({"the digest of update.replay", digest_of_file(experiment.update.replay)});
   }
   return facts;
 }
@@ -374,8 +376,10 @@ AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& ex
     throw ConfigError("grid.plan: \"auto\" finds no grid for " + std::to_string(world.size()) +
                       " ranks: " + best.refused);
   }
-  const double update = table.update_seconds(layout_of(model).parameter_count /
-                                             static_cast<std::size_t>(best.grid.pr));
+  // Of sharded updates each replica makes a share.
+  const int shares = best.grid.pr * (options.divides_optimizer ? best.grid.pc : 1);
+  const double update =
+      table.update_seconds(layout_of(model).parameter_count / static_cast<std::size_t>(shares));
   const double rest = options.slowdown * update + agreement_seconds(options);
   AutomaticGrid chosen{.grid = grid_keys(best),
                        .expected = expectation(best, rest, costs, table.measurements()) + unkept};

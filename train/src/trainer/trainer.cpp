@@ -121,6 +121,7 @@ const EpochMetrics& Trainer::run_epoch() {
   // The run was resumed within an epoch: its figures go on from the checkpoint's.
   if (epoch_open_) {  // goes on within it
     traffic_.start(epoch_traffic_);
+    report_progress();  // perhaps no step is left
   } else {
     ++epoch_;
     epoch_first_ = step_;

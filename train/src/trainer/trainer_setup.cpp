@@ -165,9 +165,10 @@ void Trainer::count_others() {
   const std::size_t optimizer = update_memory().optimizer;
   count_allocation(memory_, "the optimizer's state", optimizer);
   if (experiment_.checkpoint.wanted()) {
-    count_allocation(
-        memory_, "the copy for a checkpoint",
-        checkpoint_copy(experiment_, layout_.parameter_count, statistics_.size()) + optimizer);
+    count_allocation(memory_, "the copy for a checkpoint",
+                     checkpoint_copy(experiment_, static_cast<bool>(make_own_scheme_),
+                                     layout_.parameter_count, statistics_.size()) +
+                         optimizer);
   }
   if (batches_.micro_batches() > 1)
     count_allocation(memory_, "the sum of gradients over micro-batches", gradients);

@@ -14,7 +14,7 @@
 namespace rondo::train {
 
 /// What the values of a tensor are like. Those that are NaN or infinite are counted, and left out
-/// of all else; where all values are such, all else is 0.
+/// of all else.
 struct TensorStatistics {
   // Of the values that are finite; NaN when there are none.
   double norm = 0.0;  ///< Euclidean
