@@ -286,7 +286,7 @@ void Engine::give_up(Operation& operation) {
   std::string text = "rondo: " + (stall_->operation.empty() ? "an operation" : stall_->operation) +
                      " exceeded its timeout of " + std::to_string(operation.timeout_.count()) +
                      " ms";
-  std::string separator = "; these ranks have not taken part: ";
+  std::string separator = "; it waits for these ranks, which may wait for others: ";
   for (const int rank : stall_->missing) {
     text += separator + std::to_string(rank);
     separator = ", ";

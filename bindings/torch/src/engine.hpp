@@ -123,8 +123,8 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
-  /// Was it made by a parent of this process? Then it has no thread, and all but close(),
-  /// deallocate() and release() throws.
+  /// Was it made by a parent of this process? Then it has no thread, and whatever posts or waits
+  /// throws; an operation that was pending reads as completed with an error.
   [[nodiscard]] bool is_forked_copy() const noexcept { return world_.is_forked_copy(); }
 
   /// Begins to make progress.

@@ -107,7 +107,7 @@ typedef struct rondo_stall {
   size_t struct_size;
   int rank;              /* who waits */
   const char* operation; /* what for, for example "allreduce #12 of 1024 f32" */
-  const int* missing;    /* ranks that have not taken part yet */
+  const int* missing;    /* ranks that it waits for */
   size_t missing_count;
   int64_t duration_ms;
 } rondo_stall;
