@@ -210,6 +210,28 @@ TEST_P(AnyFailureTest, ADeadlineNamesTheRankThatAllOthersWaitFor) {
   });
 }
 
+// Rank 1 has given up, and not left, when rank 2 waits for it.
+TEST_P(AnyFailureTest, ARankThatHasGivenUpLeadsToTheOneThatItWaitedFor) {
+  std::latch rank_1_has_failed(1);
+  std::latch both_have_failed(2);
+  WorldOptions options = test::quick_options();
+  options.deadline = 1s;
+  test::World(GetParam(), 3, options).run([&](World& world) {
+    Communicator first = world.communicator().split(world.rank() < 2 ? 0 : 1);
+    Communicator last = world.communicator().split(world.rank() > 0 ? 0 : 1);
+    if (world.rank() == 0) return both_have_failed.wait();
+    if (world.rank() == 2) rank_1_has_failed.wait();
+
+    const auto error = error_of((world.rank() == 1 ? first : last).barrier());
+
+    if (world.rank() == 1) rank_1_has_failed.count_down();
+    both_have_failed.arrive_and_wait();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+    EXPECT_EQ(error->detail().rank, 0) << error->what();
+  });
+}
+
 // The same where rank 1 only looks again and again whether rank 0 has come: by `comes(request)`.
 template <typename Comes>
 void a_rank_that_looks_waits_too(test::Backend backend, Comes comes) {

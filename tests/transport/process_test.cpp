@@ -138,6 +138,7 @@ void expect_killed_rank_is_named(int nodes, int victim, Leaves how) {
     }
   });
 
+  ::close(ready[1]);  // so that a rank that ends before it has written ends the wait for it
   for (int rank = 0; rank < 4; ++rank) {
     char byte = 0;
     ASSERT_EQ(::read(ready[0], &byte, 1), 1);
@@ -148,7 +149,33 @@ void expect_killed_rank_is_named(int nodes, int victim, Leaves how) {
         << "rank " << rank << ", rank " << victim << " killed, " << nodes << " nodes";
   }
   ::close(ready[0]);
-  ::close(ready[1]);
+}
+
+// The other ranks had the loss of rank 2 behind them when rank 3 was killed.
+TEST(ProcessTest, ALossThatWasSurvivedExplainsNoLaterOne) {
+  Processes processes(4, test::quick_options(), [](World& world) {
+    Communicator others = world.communicator().split(world.rank() == 2 ? 1 : 0);
+    world.communicator().barrier().wait();
+    if (world.rank() == 2) ::raise(SIGKILL);
+    try {
+      world.communicator().barrier().wait();
+      ::_exit(saw_nothing);
+    } catch (const Error& error) {
+      if (error.detail().rank != 2) ::_exit(saw_nothing);
+    }
+    others.barrier().wait();
+    if (world.rank() == 3) ::raise(SIGKILL);
+    try {
+      others.barrier().wait();
+      ::_exit(saw_nothing);
+    } catch (const Error& error) {
+      if (error.detail().rank == 3) ::_exit(saw_what_it_should);
+      std::fprintf(stderr, "rank %d: %s\n", world.rank(), error.what());
+      ::_exit(saw_nothing);
+    }
+  });
+
+  for (const int rank : {0, 1}) EXPECT_EQ(processes.wait(rank), saw_what_it_should) << rank;
 }
 
 TEST(ProcessTest, NamesTheKilledRankWhenWhoItWaitsForGaveUp) {

@@ -121,10 +121,12 @@ std::string needed(const char* name) {
   return *value;
 }
 
-LaunchInfo derived_job(LaunchInfo launch, const std::string& digest, Endpoint store) {
+// `port` of the store, if the job's name does not say it.
+LaunchInfo derived_job(LaunchInfo launch, const std::string& digest, const std::string& host,
+                       std::optional<std::uint16_t> port = std::nullopt) {
   launch.job = hexadecimal(digest.substr(0, job_bytes));
-  launch.coordinator = std::move(store);
-  launch.derived_port = true;
+  launch.coordinator = Endpoint{.host = host, .port = port ? *port : derived_port(digest)};
+  launch.derived_port = !port;
   return launch;
 }
 
@@ -139,7 +141,7 @@ LaunchInfo job_of_slurm(LaunchInfo launch) {
   const std::string digest =
       digest_of("slurm " + needed("SLURM_JOB_ID") + "." + needed("SLURM_STEP_ID") + " " +
                 variable("SLURM_RESTART_COUNT").value_or("0"));
-  return derived_job(std::move(launch), digest, {.host = first, .port = derived_port(digest)});
+  return derived_job(std::move(launch), digest, first);
 }
 
 // torchrun's agent may itself listen at MASTER_PORT, for torch.distributed. Restarts do not tell
@@ -152,8 +154,7 @@ LaunchInfo job_of_torchrun(LaunchInfo launch) {
                                        variable("TORCHELASTIC_RUN_ID").value_or(""));
   const bool taken = variable("TORCHELASTIC_USE_AGENT_STORE").has_value();
   const auto own = static_cast<std::uint16_t>(number("MASTER_PORT", port, 1));
-  return derived_job(std::move(launch), digest,
-                     {.host = host, .port = taken ? derived_port(digest) : own});
+  return derived_job(std::move(launch), digest, host, taken ? std::nullopt : std::optional(own));
 }
 
 LaunchInfo job_by_variables(const Launcher& launcher, LaunchInfo launch, bool needs_store) {

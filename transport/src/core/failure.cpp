@@ -65,7 +65,7 @@ void CommunicatorCore::handle_divergence(const bootstrap::StatusMessage& status)
 void CommunicatorCore::poison(const Error& error) {
   if (failure_) return;
   failure_ = error;
-  if (error.code() == Errc::peer_lost) world_->stalls().note_loss(error);
+  world_->stalls().note_failure(error);
   if (block_ != no_block) static_cast<void>(drain());  // what is complete is not given up
   // Members that have sent something, and do not know of the failure yet, need not wait. Not those
   // that are gone: over ofi a rank that had been stopped was seen to crash in libfabric 1.17 when

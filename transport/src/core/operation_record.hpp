@@ -98,9 +98,13 @@ struct OperationRecord {
   /// Used by Request::test() alone: the value of WorldCore::moves() at its last call.
   std::uint64_t moves_seen = 0;
 
-  /// As it is posted, in this round of checks.
-  void forget_waits(std::uint64_t round) noexcept {
+  /// What Stalls::failures() said when it was posted.
+  std::uint64_t failures_before = 0;
+
+  /// As it is posted, in this round of checks, after so many failures.
+  void forget_waits(std::uint64_t round, std::uint64_t failures) noexcept {
     checked_in = round;
+    failures_before = failures;
     wanted_since.reset();
     loss.reset();
   }

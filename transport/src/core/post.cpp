@@ -436,7 +436,7 @@ PointToPoint& CommunicatorCore::start_parts(OperationRecord& record) {
 // The links get the messages now. Those that are through at once never enter the list.
 Request CommunicatorCore::post_parts(OperationRecord& record) {
   record.held = true;
-  record.forget_waits(round_of_checks_);
+  record.forget_waits(round_of_checks_, world_->stalls().failures());
   record.stamp = {};
   if (failure_) return fail_at_once(record);
   const ArenaCore& arena = world_->arena_core();

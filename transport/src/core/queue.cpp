@@ -177,7 +177,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   posted.sequence = next_sequence_++;
   record.stamp = {};
   record.stage = Stage::queued;
-  record.forget_waits(round_of_checks_);
+  record.forget_waits(round_of_checks_, world_->stalls().failures());
   record.brief = false;
   record.arrived = 0;
   record.listed = true;

@@ -64,10 +64,16 @@ void Stalls::tell(const OperationRecord& waiter, std::span<const int> missing, T
   tell_unless_told(missing);
 }
 
+// What this rank has waited for in vain says why it gives up: others may ask for whom it waits
+// between its failure and its leaving. An operation that it posts after that and that ends well
+// shows that it goes on.
 void Stalls::end(const OperationRecord& waiter) noexcept {
-  if (waiter_ != &waiter) return;
-  waiter_ = nullptr;
-  tell_unless_told({});
+  const bool has_told = waiter_ == &waiter;
+  if (has_told) waiter_ = nullptr;
+  if (waiter.stage == Stage::failed) return;
+  const bool goes_on = waiter.failures_before == failures_;
+  if (has_told || (goes_on && waiter_ == nullptr)) tell_unless_told({});
+  if (goes_on && has_noted_loss_ && waiter.stage == Stage::complete) survive_loss();
 }
 
 void Stalls::tell_unless_told(std::span<const int> missing) {
@@ -153,20 +159,30 @@ std::optional<GaveUp> Stalls::gave_up() const {
   return world_->peer_status().gave_up();
 }
 
-void Stalls::note_loss(const Error& error) noexcept {
+void Stalls::note_failure(const Error& error) noexcept {
+  failures_ += 1;
   shm::RankHeader& mine = world_->header();
-  if (mine.saw_loss.load(std::memory_order_relaxed) != 0) return;
+  if (error.code() != Errc::peer_lost) return;
+  if (mine.saw_loss.load(std::memory_order_relaxed) != shm::LossNote::none) return;
+  has_noted_loss_ = true;
   mine.loss_note.code = error.code().value();
   mine.loss_note.rank = error.detail().rank;
   mine.loss_note.set_text(text_of(error));
   // Release: the note comes before the word.
-  mine.saw_loss.store(1, std::memory_order_release);
+  mine.saw_loss.store(shm::LossNote::there, std::memory_order_release);
+}
+
+// A peer may be reading the note, so no other one takes its place.
+void Stalls::survive_loss() noexcept {
+  has_noted_loss_ = false;
+  world_->header().saw_loss.store(shm::LossNote::survived, std::memory_order_relaxed);
 }
 
 std::optional<GaveUp> Stalls::loss_noted_by(int rank) const {
   const Peer& peer = world_->peer(rank);
-  // Acquire: see note_loss().
-  if (!peer.memory || peer.memory->header().saw_loss.load(std::memory_order_acquire) == 0) {
+  // Acquire: see note_failure().
+  if (!peer.memory) return std::nullopt;
+  if (peer.memory->header().saw_loss.load(std::memory_order_acquire) != shm::LossNote::there) {
     return std::nullopt;
   }
   const shm::FailureNote& note = peer.memory->header().loss_note;

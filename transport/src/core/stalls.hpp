@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,7 +45,8 @@ class Stalls {
   /// This rank has waited for `waiter` long, and `missing` have not come. What was told already is
   /// not told again.
   void tell(const OperationRecord& waiter, std::span<const int> missing, Time now);
-  /// This rank goes on, or gives the operation up; withdraws what was told of it.
+  /// This rank goes on, or gives the operation up; withdraws what was told of it, unless it has
+  /// failed.
   void end(const OperationRecord& waiter) noexcept;
 
   /// Which rank is at fault that `missing` do not come. Nothing while the store may still answer:
@@ -57,9 +59,12 @@ class Stalls {
   /// The first other rank that is known to have given up.
   [[nodiscard]] std::optional<GaveUp> gave_up() const;
 
-  /// A communicator of this rank has failed because a peer is lost, which `error` names. The peers
-  /// of the node can read the first such error, so that none takes this rank's end for the cause.
-  void note_loss(const Error& error) noexcept;
+  /// A communicator of this rank has failed. Where that is because a peer is lost, which `error`
+  /// names, the peers of the node can read the first such error, so that none takes this rank's end
+  /// for the cause; until an operation that this rank posts later has ended well.
+  void note_failure(const Error& error) noexcept;
+  /// Of communicators of this rank.
+  [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
   /// Why `rank` failed, if it noted a loss. Nothing of ranks of other nodes: the store tells in
   /// which order those were lost.
   [[nodiscard]] std::optional<GaveUp> loss_noted_by(int rank) const;
@@ -69,11 +74,14 @@ class Stalls {
   [[nodiscard]] int fault_on_node(std::span<const int> missing) const;
   void publish(std::span<const int> missing) const noexcept;
   void tell_unless_told(std::span<const int> missing);
+  void survive_loss() noexcept;
 
   WorldCore* world_;
   const OperationRecord* waiter_ = nullptr;  // that told last; null when it has ended
   Time told_at_{};
   std::vector<int> told_;  // for whom it waits, as others know
+  std::uint64_t failures_ = 0;
+  bool has_noted_loss_ = false;  // and not survived
 };
 
 }  // namespace rondo::transport

@@ -120,6 +120,9 @@ struct FailureNote {
   }
 };
 
+/// Whether a rank's note of a loss explains its end: not where it went on.
+enum class LossNote : std::uint32_t { none, there, survived };
+
 /// One rank's side of one communicator.
 struct alignas(128) ControlBlock {
   std::array<Slot, slot_count> slots;
@@ -161,8 +164,8 @@ struct alignas(128) RankHeader {
   /// Not 0: a deadline of this rank has passed. Stored after `deadline_note`.
   std::atomic<std::uint32_t> gave_up{0};
   FailureNote deadline_note = {};
-  /// Not 0: this rank has failed because a peer was lost. Stored after `loss_note`, of the first.
-  std::atomic<std::uint32_t> saw_loss{0};
+  /// Has this rank failed because a peer was lost? Stored after `loss_note`, of the first.
+  std::atomic<LossNote> saw_loss{LossNote::none};
   FailureNote loss_note = {};
   /// Offset of the rank's table of rings (links/shm/ring.hpp) in the control segment; 0 until
   /// it has opened its link.

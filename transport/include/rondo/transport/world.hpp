@@ -130,7 +130,7 @@ enum class Threads {
 struct Stall {
   int rank;                            ///< who waits
   std::string operation;               ///< what for, for example "allreduce #12 of 1024 f32"
-  std::vector<int> missing;            ///< World ranks that have not taken part yet
+  std::vector<int> missing;            ///< World ranks that it waits for; they may wait, too
   std::chrono::milliseconds duration;  ///< how long so far
 };
 
@@ -212,14 +212,15 @@ struct RankInfo {
 ///   0's: when rank 0 has left, what happens to ranks of other nodes is noticed only where a
 ///   message to or from them fails, and else at the deadline; but after a loss, nobody waits for
 ///   them for more than 2 s in which nothing arrives. An error of a rank that is known to be lost
-///   is put off by what arrives for other communicators for 2 s at most.
+///   is put off by what arrives, and for 2 s at most after a message of its communicator has ended.
 /// - **Again.** A process may attach() again after its World has ended; all ranks of the job do so.
 /// - **fork().** A World belongs to the process that made it. A forked child, such as a worker of a
 ///   DataLoader, may end its copies of a World and of what belongs to it, and may read what lies in
-///   the arena; neither disturbs the parent. All else that it does with them throws
-///   std::logic_error, and abort() ends the parent's job. It may make Worlds of its own. As long as
-///   it lives, it keeps the parent's connections open: that the parent has died is noticed by ranks
-///   of other nodes when such children have ended, too, or at the deadline.
+///   the arena; neither disturbs the parent. Operations throw std::logic_error there, as does
+///   what makes or waits for something; abort() ends the parent's ranks on its node. It may make
+///   Worlds of its own. As long as it lives, it keeps the parent's connections open: that the
+///   parent has died is noticed by ranks of other nodes when such children have ended, too, or at
+///   the deadline.
 /// - **Trust.** Ranks of one node are processes of one user: each asks the kernel. Ranks that meet
 ///   at a store prove that they know the job's secret (HMAC-SHA256), or, without one, that they
 ///   are of the same user on the same host. What they tell the store after that goes over the
