@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -91,6 +92,32 @@ TEST_F(RunOnHostsTest, ForwardsSignalsToTheRanks) {
   program.output_until("started\nstarted\n");
   program.send(SIGTERM);
   EXPECT_EQ(program.wait().status, 7);
+}
+
+TEST_F(RunOnHostsTest, AnAgentThatDoesNotExistIsNotFound) {
+  const Ended ended = rondo({"run", "--hosts", "a,b", "--agent", "no-such-agent", "--", "true"});
+  EXPECT_EQ(ended.status, 127);
+  EXPECT_THAT(ended.err, HasSubstr("cannot execute 'no-such-agent'"));
+}
+
+// They have been told to end before, and take their time. As with ssh, the part of a host is no
+// child of the launcher.
+TEST_F(RunOnHostsTest, RanksOfALauncherThatIsGoneMayStillEndInTheirOwnWay) {
+  const ScratchFolder folder;
+  const auto agent = folder.write("agent", "shift\nsh -c \"$1\"\nexit $?\n");
+  const std::string end = (folder.path() / "end").string();
+  Program program(rondo_command({"run", "--hosts", "localhost", "--agent", "sh " + agent.string(),
+                                 "--", "sh", "-c",
+                                 "trap 'n=$((n+1)); [ $n = 1 ] && echo got' TERM; n=0; echo "
+                                 "started; while [ $n -lt 2 ]; do sleep 0.01; "
+                                 "done; echo >" +
+                                     end}));
+  program.output_until("started\n");
+  program.send(SIGTERM);
+  program.output_until("got\n");
+  program.send(SIGKILL);
+  program.wait();
+  while (!std::filesystem::exists(end)) usleep(1000);  // ends by the test's timeout otherwise
 }
 
 TEST_F(RunOnHostsTest, LeavesNoRankBehindWhenItIsKilled) {

@@ -180,6 +180,21 @@ TEST(RunTest, ForwardsSignalsToTheRanks) {
   EXPECT_EQ(program.wait().status, 7);
 }
 
+// As `timeout` sends it, which tells its child and then the child's group.
+TEST(RunTest, ARequestThatComesTwiceAtOnceIsOne) {
+  const ScratchFolder folder;
+  const std::string file = (folder.path() / "go-on").string();
+  Program program(rondo_command({"run", "-n", "1", "--", "sh", "-c",
+                                 "trap 'echo got' TERM; echo started; while [ ! -e " + file +
+                                     " ]; do sleep 0.01; done; exit 7"}));
+  program.output_until("started\n");
+  program.send(SIGTERM);
+  program.output_until("got\n");
+  program.send(SIGTERM);
+  folder.write("go-on", "");
+  EXPECT_EQ(program.wait().status, 7);
+}
+
 // As under nohup, when the terminal is closed and the job is to end later.
 TEST(RunTest, TakesNoSignalThatIsIgnored) {
   Program program(

@@ -78,7 +78,7 @@ Running begin(const std::vector<std::string>& command) {
   try {
     running.pid = start(spawn);
   } catch (const ExecuteError& error) {
-    running.result.status = error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute;
+    running.result.status = exit_status_of(error);
     running.result.err = fmt::format("rondo: {}\n", error.what());
   }
   return running;

@@ -194,7 +194,7 @@ void deliver(const HostPart& part, int signal) {
   }
   // The other end finds its input closed, and ends its ranks.
   shutdown(part.line.value(), SHUT_RDWR);
-  kill(part.pid, SIGKILL);
+  kill(-part.pid, SIGKILL);  // what a wrapper around ssh has started, too
 }
 
 // All hosts connect at the same time; the first is told first, because the others need its port.
@@ -205,7 +205,13 @@ int run_parts(std::vector<HostPart>& parts, const HostsRequest& hosts,
     for (const HostPart& part : parts) deliver(part, SIGUSR2);
   });
   for (HostPart& part : parts) {
-    start_agent(part, hosts, signals);
+    try {
+      start_agent(part, hosts, signals);
+    } catch (const ExecuteError& error) {
+      supervisor.kill_all();
+      fmt::print(stderr, "rondo: {}\n", error.what());
+      return exit_status_of(error);
+    }
     supervisor.add_host(part.destination, part.pid, [&part](int signal) { deliver(part, signal); });
   }
   send_line(parts.front().line.value(), orders.front().dump());
@@ -260,9 +266,7 @@ void follow_launcher() {
       kill(getpid(), std::atoi(line->substr(signal_mark.size()).c_str()));
     }
   }
-  kill(getpid(), SIGTERM);
-  std::this_thread::sleep_for(GracePeriods{}.by_themselves);
-  kill(getpid(), SIGTERM);  // a second one kills
+  kill(getpid(), HeldSignals::abandoned());
 }
 
 Json parse_order(const std::string& line) {
@@ -380,10 +384,13 @@ int launch_on_hosts(const std::vector<std::string>& command, const LaunchRequest
     orders.push_back(order_for(part, size, command, request, secret));
   }
   const int status = run_parts(parts, hosts, orders);
+  const std::string program = own_command({}).front();
   if (status == exit_of_agent) {
-    fmt::print(stderr,
-               "rondo: a host cannot be reached by '{}', or has no {}; try: {} HOST {} --version\n",
-               hosts.agent, own_command({}).front(), hosts.agent, own_command({}).front());
+    fmt::print(stderr, "rondo: a host cannot be reached by '{}'; try: {} HOST {} --version\n",
+               hosts.agent, hosts.agent, program);
+  } else if (status == exit_not_found) {
+    fmt::print(stderr, "rondo: a host may have no {}; try: {} HOST {} --version\n", program,
+               hosts.agent, program);
   }
   return status;
 }

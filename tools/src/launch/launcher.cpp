@@ -255,8 +255,7 @@ JobEnd launch(const Job& job, const HeldSignals& signals, Bootstrap bootstrap) {
   } catch (const ExecuteError& error) {
     supervisor.kill_all();
     fmt::print(stderr, "rondo: {}\n", error.what());
-    // As a shell would end: 127, or 126.
-    return {.status = error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute};
+    return {.status = exit_status_of(error)};
   } catch (...) {  // as where there are too many processes: those that were started wait in vain
     supervisor.kill_all();
     throw;

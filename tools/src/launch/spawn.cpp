@@ -12,6 +12,7 @@
 
 #include <cerrno>
 
+#include "failure.hpp"
 #include "files.hpp"
 #include "machine.hpp"
 
@@ -41,7 +42,8 @@ void keep_open(const std::vector<int>& descriptors) {
   }
 }
 
-// Runs in the child, which is a copy of a process with a single thread.
+// Runs in the child. On a host of several, a thread of the launcher may have been in malloc() when
+// this copy of it was made, which glibc's survives.
 [[noreturn]] void become(const Spawn& spawn, pid_t parent, int errors) {
   int error = 0;
   try {
@@ -85,6 +87,10 @@ int read_errno(int fd) {
 }
 
 }  // namespace
+
+int exit_status_of(const ExecuteError& error) {
+  return error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute;
+}
 
 pid_t start(const Spawn& spawn) {
   int ends[2] = {-1, -1};

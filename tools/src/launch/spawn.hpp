@@ -15,6 +15,9 @@ class ExecuteError : public std::system_error {
   using std::system_error::system_error;
 };
 
+/// As a shell would end: 127, or 126.
+[[nodiscard]] int exit_status_of(const ExecuteError& error);
+
 /// One process to start.
 struct Spawn {
   std::vector<std::string> command = {};      ///< looked for in PATH

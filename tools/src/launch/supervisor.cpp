@@ -27,6 +27,10 @@ using Clock = std::chrono::steady_clock;
 // The terminal sends its signals to the whole foreground group, so the ranks have them already.
 bool from_terminal(const siginfo_t& info) { return info.si_code == SI_KERNEL; }
 
+// ssh may have made standard error one that does not wait: what it does not take is lost, and no
+// more than that.
+void tell(const std::string& what) { std::fputs(("rondo: " + what + "\n").c_str(), stderr); }
+
 timespec to_timespec(std::chrono::nanoseconds time) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
   return {seconds.count(), (time - seconds).count()};
@@ -88,6 +92,7 @@ HeldSignals::HeldSignals() {
     // A held signal would be queued, and taken, although it is ignored.
     if (!is_ignored(signal)) sigaddset(&held_, signal);
   }
+  sigaddset(&held_, abandoned());
   sigprocmask(SIG_BLOCK, &held_, &previous_);
 }
 
@@ -133,6 +138,7 @@ void Supervisor::kill_all() {
 
 // SIGUSR1 and whatever else is held goes to the ranks as it is.
 void Supervisor::handle(const siginfo_t& info) {
+  if (info.si_signo == HeldSignals::abandoned()) return end_abandoned();
   switch (info.si_signo) {
     case SIGCHLD:
       reap();
@@ -156,16 +162,36 @@ void Supervisor::handle(const siginfo_t& info) {
   }
 }
 
+namespace {
+
+// One request may come twice: `timeout` sends its signal to its child and then to the child's
+// group, and a shell that hangs up is followed by the kernel. Nobody presses Ctrl-C twice by
+// chance.
+constexpr auto repeat_time = std::chrono::seconds(2);
+
+bool is_pressed(const siginfo_t& info) { return info.si_signo == SIGINT && from_terminal(info); }
+
+}  // namespace
+
 // The first request is passed on, and the ranks may end in their own way; a second one kills.
 void Supervisor::forward_end(const siginfo_t& info) {
   if (end_signal_ != 0) {
+    if (!is_pressed(info) && Clock::now() - end_asked_ < repeat_time) return;
     stage_ = Stage::terminating;
     escalate();
     return;
   }
   end_signal_ = info.si_signo;
+  end_asked_ = Clock::now();
   // A terminal that is gone tells the leader of its session alone; Ctrl-C reaches all.
   send(info.si_signo, from_terminal(info) && info.si_signo != SIGHUP);
+}
+
+// Whatever was asked for before: the ranks have their time from now on.
+void Supervisor::end_abandoned() {
+  send(SIGTERM);
+  stage_ = Stage::terminating;
+  stage_ends_ = Clock::now() + grace_.by_themselves;
 }
 
 // Ctrl-Z stops the ranks with the launcher, and fg continues them.
@@ -188,7 +214,7 @@ void Supervisor::reap() {
     const bool forced = stage_ == Stage::terminating || stage_ == Stage::killed;
     const RankEnd end{rank->rank, rank->pid, status, forced, rank->host};
     // Said at once: the user sees the cause while the other ranks still end.
-    if (outcome_.add(end)) fmt::print(stderr, "rondo: {}\n", end.describe());
+    if (outcome_.add(end)) tell(end.describe());
     rank = running_.erase(rank);
     if (end.failed()) begin_grace();
   }
@@ -205,8 +231,8 @@ void Supervisor::begin_grace() {
 void Supervisor::escalate() {
   const bool kill = stage_ == Stage::terminating;
   for (const Rank& rank : running_) {
-    fmt::print(stderr, "rondo: {} has not ended by itself: sending {}\n", rank.name(),
-               kill ? "SIGKILL" : "SIGTERM");
+    tell(fmt::format("{} has not ended by itself: sending {}", rank.name(),
+                     kill ? "SIGKILL" : "SIGTERM"));
   }
   send(kill ? SIGKILL : SIGTERM);
   stage_ = kill ? Stage::killed : Stage::terminating;

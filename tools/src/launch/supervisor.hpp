@@ -59,6 +59,8 @@ class HeldSignals {
   [[nodiscard]] const sigset_t& previous() const noexcept { return previous_; }
   /// SIGINT, SIGTERM or SIGHUP when one waits, which it then does no longer; else 0.
   [[nodiscard]] static int take_end_signal();
+  /// By which the part of a job that runs on one host tells itself that the launcher is gone.
+  [[nodiscard]] static int abandoned() noexcept { return SIGRTMIN; }
 
  private:
   sigset_t held_ = {};
@@ -74,7 +76,9 @@ struct GracePeriods {
 /// Waits for the ranks, passes signals on to them, and ends them all when one has failed.
 ///
 /// - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are forwarded; SIGUSR2 calls `on_request`; a second
-/// SIGINT, SIGTERM or SIGHUP kills. What the terminal sends reaches the ranks by itself.
+/// SIGINT, SIGTERM or SIGHUP kills, if it comes 2 s after the first or is a second Ctrl-C.
+/// What the terminal sends reaches the ranks by itself.
+/// - HeldSignals::abandoned() sends SIGTERM to the ranks, and kills them 5 s later.
 /// - SIGTSTP stops the ranks and the launcher; SIGCONT continues both.
 /// - Sleeps between signals: it takes no CPU from the ranks.
 class Supervisor {
@@ -112,6 +116,7 @@ class Supervisor {
 
   void handle(const siginfo_t& info);
   void forward_end(const siginfo_t& info);
+  void end_abandoned();
   void stop_and_continue(const siginfo_t& info);
   void reap();
   void begin_grace();
@@ -127,6 +132,7 @@ class Supervisor {
   Stage stage_ = Stage::running;
   std::chrono::steady_clock::time_point stage_ends_ = {};
   int end_signal_ = 0;
+  std::chrono::steady_clock::time_point end_asked_ = {};
 };
 
 }  // namespace rondo::tools
