@@ -147,7 +147,9 @@ TEST(LazyControllerTest, WindowsAreShorterAtHigherRates) {
     EXPECT_EQ(window(0.0625), 6);
     EXPECT_EQ(window(0.0625), 6);
     EXPECT_EQ(window(0.5), 1);
-    EXPECT_EQ(window(0.0), 2);
+    EXPECT_EQ(window(0.4 / 3.0), 2);
+    EXPECT_EQ(window(0.4 / 3.0), 3);
+    EXPECT_EQ(window(0.0), 4);
   });
 }
 

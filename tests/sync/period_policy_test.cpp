@@ -41,6 +41,7 @@ TEST(PeriodPolicyTest, QsrGrowsWithTheSquareOfTheInverseRate) {
   EXPECT_EQ(policy({.period = 4, .learning_rate = 0.125}), 4);
   EXPECT_EQ(policy({.period = 4, .learning_rate = 0.0625}), 16);
   EXPECT_EQ(policy({.period = 4, .learning_rate = 0.1}), 6);  // 6.25
+  EXPECT_EQ(qsr(0.3)({.period = 4, .learning_rate = 0.1}), 9);
 }
 
 TEST(PeriodPolicyTest, QsrWithoutARateIsTheLongestRound) {

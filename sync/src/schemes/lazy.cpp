@@ -375,7 +375,9 @@ void LazyScheme::end_iteration() {
 std::int64_t LazyScheme::longest_window() const noexcept {
   if (options_.max_interval_rate == 0.0) return options_.max_interval;
   constexpr double most = std::numeric_limits<std::int32_t>::max();
-  const double iterations = std::floor(options_.max_interval_rate / step().learning_rate);
+  // 0.3 / 0.1 is a little less than 3.
+  const double iterations =
+      std::floor(options_.max_interval_rate / step().learning_rate * (1.0 + 1e-12));
   const auto by_rate = static_cast<std::int64_t>(std::clamp(iterations, 1.0, most));
   return options_.max_interval == 0 ? by_rate : std::min(options_.max_interval, by_rate);
 }

@@ -25,7 +25,8 @@ PeriodPolicy qsr(double alpha) {
   }
   return [alpha](const RoundStart& round) {
     constexpr double longest = std::numeric_limits<std::int32_t>::max();
-    const double quotient = alpha / round.learning_rate;
+    // 0.3 / 0.1 is a little less than 3.
+    const double quotient = alpha / round.learning_rate * (1.0 + 1e-12);
     const double steps = std::min(std::floor(quotient * quotient), longest);
     return std::max(round.period, static_cast<std::int64_t>(steps));
   };

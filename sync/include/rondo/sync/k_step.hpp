@@ -138,9 +138,9 @@ struct KStepOptions {
 ///   weighed displacement, and keeps e_j = d_j + e_j - q_j for the next average (Seide et al.,
 ///   2014; Karimireddy et al., ICML 2019): 2 parameters + 4 (statistics [+ state] + 1) bytes, in
 ///   two collectives. Sums over ranks are rounded as well, alike on all; that is not fed back.
-///   flush() sends d_j + e_j in fp32, so nothing is left behind, and evaluation gives what it would
-///   give. Where all values fit into 8 bits it is f32, bit for bit. As much memory again as the
-///   parameters, and half as much in the arena.
+///   flush() of an open round sends d_j + e_j in fp32, so nothing is left behind, and evaluation
+///   gives what it would give. Where all values fit into 8 bits it is f32, bit for bit. As much
+///   memory again as the parameters, and half as much in the arena.
 /// - **Every sample weighs the same** in an average: a rank's displacement, and its optimizer's
 ///   state, count by the samples that it has had since the round began. A rank without samples
 ///   makes no local step in that iteration. One rank alone averages nothing, but its rounds have
