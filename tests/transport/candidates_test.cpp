@@ -143,6 +143,33 @@ TEST(OffersTest, AreThoseWhoseInterfaceTheUserHasNamed) {
                           "tcp usb0  (excluded by transport.interface)"));
 }
 
+// A port needs no address of its interface, and none that is up.
+TEST(OffersTest, AreAllThatAnExclusionDoesNotMatch) {
+  const KernelFiles files;
+  files.add_port("mlx5_0", "InfiniBand", gid, "ib7");
+  files.add_port("mlx5_1", "InfiniBand", gid, "ib0");
+  files.add_port("mlx5_2", "InfiniBand", gid, "eth1");
+
+  EXPECT_THAT(
+      offered("^ib0", files),
+      ElementsAre("verbs mlx5_0:1 InfiniBand fe80:0000:0000:0000",
+                  "verbs mlx5_1:1 InfiniBand fe80:0000:0000:0000 (excluded by "
+                  "transport.interface)",
+                  "verbs mlx5_2:1 InfiniBand fe80:0000:0000:0000", "tcp lo 127.0.0.0/8 (loopback)",
+                  "tcp eth0 192.168.0.0/24", "tcp eth1 192.168.1.0/24 (down)",
+                  "tcp ib0 10.1.0.0/16 (excluded by transport.interface)",
+                  "tcp usb0  (has no address but a link-local one)"));
+}
+
+TEST(OffersTest, AreNoDevicesWithoutAnInterfaceWhereOthersAreNamed) {
+  const KernelFiles files;
+  files.add_port("efa_0", "Unspecified", gid, "");
+  files.set_driver("efa_0", "efa");
+
+  EXPECT_EQ(offered("eth0", files).front(), "efa efa_0 efa (excluded by transport.interface)");
+  EXPECT_EQ(offered("^ib0", files).front(), "efa efa_0 efa");
+}
+
 /// Node `number`, which has what `offers` say and has met the others over eth0.
 HostOffers node(int number, std::vector<Offer> offers,
                 const std::string& plugins = "ucx ofi tcp ") {
@@ -328,6 +355,18 @@ TEST(CandidatesTest, HaveSeveralRailsWhereThereAreSeveral) {
   EXPECT_EQ(ordered[1].device_of(0, 0), "mlx5_0");
   EXPECT_EQ(ordered[1].device_of(0, 1), "mlx5_2");
   EXPECT_EQ(ordered[1].device_of(0, 2), "mlx5_0");
+}
+
+// In the order in which the user has named them.
+TEST(CandidatesTest, AreNotJoinedAsRailsWhereTheyAreNamedOneAfterTheOther) {
+  std::vector<HostOffers> nodes;
+  for (const int i : {0, 1}) {
+    nodes.push_back(node(i, {verbs("mlx5_0:1", "ib", 25'000), verbs("mlx5_1:1", "ib", 100'000)}));
+    nodes.back().offers[1].address = "another#" + std::to_string(i);
+    nodes.back().offers[1].place = 1;
+  }
+
+  EXPECT_EQ(find_candidates(parse_fabric("auto"), nodes).ordered[0].device_of(0, 0), "mlx5_0:1");
 }
 
 TEST(FabricNamesTest, AreAPluginAndAProvider) {

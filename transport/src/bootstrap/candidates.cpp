@@ -82,13 +82,15 @@ std::size_t best_address(const Interface& interface) {
   return best;
 }
 
+constexpr const char* excluded = "excluded by transport.interface";
+constexpr const char* without_address = "its interface has no address";
+
 /// Those of a host's interfaces that a pattern asks for, and where in it they stand.
 class Selection {
  public:
-  Selection(const std::vector<Interface>& all, std::string_view pattern) : all_(&all) {
+  Selection(const std::vector<Interface>& all, std::string_view pattern)
+      : all_(&all), pattern_(pattern), names_some_(names_interfaces(pattern)) {
     if (!pattern.empty()) chosen_ = select_interfaces(all, pattern);
-    by_default_ = pattern.empty();
-    in_order_ = !by_default_ && names_interfaces(pattern);
   }
 
   [[nodiscard]] const Interface* find(const std::string& name) const {
@@ -98,25 +100,40 @@ class Selection {
 
   /// Sets place and obstacle.
   void judge(const Interface& interface, Offer& offer) const {
-    if (by_default_) {
-      offer.obstacle = why_unusual(interface);
+    if (!names_some_) {
+      offer.obstacle = is_excluded(interface, pattern_) ? excluded : why_unusual(interface);
       return;
     }
     const auto found = std::ranges::find(chosen_, interface.name, &Interface::name);
     if (found == chosen_.end()) {
-      offer.obstacle = interface.up ? "excluded by transport.interface" : "down";
-    } else if (in_order_) {
+      offer.obstacle = interface.up ? excluded : "down";
+    } else {
       offer.place = static_cast<std::uint32_t>(found - chosen_.begin());
     }
   }
 
-  [[nodiscard]] bool by_default() const noexcept { return by_default_; }
+  /// The same for a device by the interfaces that belong to it, of which one must be named, if any
+  /// is, and not all excluded. It needs none of them to be up. Says whether it may be used.
+  [[nodiscard]] bool allows(const std::vector<const Interface*>& interfaces, Offer& offer) const {
+    if (!names_some_) {
+      const auto is_out = [&](const Interface* each) { return is_excluded(*each, pattern_); };
+      return interfaces.empty() || !std::ranges::all_of(interfaces, is_out);
+    }
+    for (const Interface* interface : interfaces) {
+      Offer judged;
+      judge(*interface, judged);
+      if (!judged.obstacle.empty()) continue;
+      offer.place = judged.place;
+      return true;
+    }
+    return false;
+  }
 
  private:
   const std::vector<Interface>* all_;
+  std::string_view pattern_;
+  bool names_some_;
   std::vector<Interface> chosen_ = {};
-  bool by_default_ = true;
-  bool in_order_ = false;
 };
 
 Offer offer_of(const Interface& interface, const Selection& selection) {
@@ -163,7 +180,7 @@ void find_rdma_network(const fs::path& port, const std::vector<const Interface*>
     offer.network = interface->networks[best];
     return;
   }
-  offer.obstacle = "its interface has no address";
+  offer.obstacle = without_address;
 }
 
 // "100 Gb/sec (4X EDR)"
@@ -183,19 +200,9 @@ Offer offer_of_port(const fs::path& device, const std::string& number, const Sel
     if (const Interface* found = selection.find(name)) interfaces.push_back(found);
   }
   find_rdma_network(port, interfaces, offer);
+  if (!selection.allows(interfaces, offer)) offer.obstacle = excluded;
   const std::string state = read_line(port / "state");
   if (!state.ends_with("ACTIVE")) offer.obstacle = "its port is " + state;
-  if (!offer.obstacle.empty() || selection.by_default()) return offer;
-  // One of its interfaces must be among those that the user has named.
-  offer.obstacle = "excluded by transport.interface";
-  for (const Interface* interface : interfaces) {
-    Offer judged;
-    selection.judge(*interface, judged);
-    if (!judged.obstacle.empty()) continue;
-    offer.obstacle.clear();
-    offer.place = judged.place;
-    break;
-  }
   return offer;
 }
 
@@ -213,7 +220,7 @@ void add_rdma_device(const fs::path& device, const Selection& selection,
       native.kind = kind;
       native.device = device.filename().string();
       native.network = kind;
-      if (native.obstacle == "its interface has no address") native.obstacle.clear();
+      if (native.obstacle == without_address) native.obstacle.clear();
       offers.push_back(native);
     };
     if (driver == "efa") {
@@ -343,7 +350,8 @@ class Search {
     candidate.devices.push_back(std::move(devices));
   }
 
-  // The rails of a node: all its ports in one network that are as fast as the fastest. Of
+  // The rails of a node: all its ports in one network that are as fast as the fastest; of those
+  // that the user has named one after the other, the first. Of
   // interfaces with IP one: the kernel sends over one of those in a network only.
   static std::vector<const Offer*> best_offers(const HostOffers& node, const std::string& kind,
                                                const std::string& network) {
@@ -358,8 +366,11 @@ class Search {
                         offer->device);
     });
     if (kind == "tcp" && offers.size() > 1) offers.erase(offers.begin() + 1, offers.end());
-    std::erase_if(offers,
-                  [&](const Offer* offer) { return offer->megabits < offers.front()->megabits; });
+    if (offers.empty()) return offers;
+    const Offer best = *offers.front();
+    std::erase_if(offers, [&](const Offer* offer) {
+      return offer->megabits < best.megabits || offer->place != best.place;
+    });
     return offers;
   }
 

@@ -247,6 +247,19 @@ std::vector<Interface> list_interfaces() {
   return all;
 }
 
+namespace {
+
+bool is_excluded(const Interface& interface, const std::vector<InterfacePart>& parts) {
+  return std::ranges::any_of(
+      parts, [&](const InterfacePart& part) { return part.excludes() && part.matches(interface); });
+}
+
+}  // namespace
+
+bool is_excluded(const Interface& interface, std::string_view pattern) {
+  return is_excluded(interface, parse(pattern, {}));
+}
+
 std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
                                          std::string_view pattern) {
   const std::vector<InterfacePart> parts = parse(pattern, all);
@@ -260,11 +273,7 @@ std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
   if (chosen.empty() && !down.empty()) {
     fail("interface: what matches '" + down + "' is down", all);
   }
-  std::erase_if(chosen, [&](const Interface& interface) {
-    return std::ranges::any_of(parts, [&](const InterfacePart& part) {
-      return part.excludes() && part.matches(interface);
-    });
-  });
+  std::erase_if(chosen, [&](const Interface& interface) { return is_excluded(interface, parts); });
   if (chosen.empty()) {
     fail("interface: '" + std::string(pattern) + "' leaves none to reach other hosts by", all);
   }

@@ -45,6 +45,9 @@ struct Interface {
 /// preferred.
 [[nodiscard]] bool names_interfaces(std::string_view pattern);
 
+/// Does an exclusion of `pattern` match `interface`?
+[[nodiscard]] bool is_excluded(const Interface& interface, std::string_view pattern);
+
 /// Why `interface` is not chosen unless it is named; empty when it is.
 [[nodiscard]] std::string why_unusual(const Interface& interface);
 

@@ -180,6 +180,7 @@ ProbeResult probe(Link& link, const Neighbours& neighbours, bool measures,
   Messages messages(link, limit);
   ProbeResult result;
   bool works = greet(messages, neighbours);
+  const bool was_greeted = works;
   for (int i = 0; works && measures && neighbours.is_leader && i < repetitions; ++i) {
     const auto time = measure(messages, neighbours);
     works = time.has_value();
@@ -189,7 +190,7 @@ ProbeResult probe(Link& link, const Neighbours& neighbours, bool measures,
   }
   if (!works) {
     result.problem = messages.problem();
-    result.silent = messages.is_silent();
+    result.silent = messages.is_silent() && !was_greeted;  // else it is slow
   }
   return result;
 }

@@ -29,10 +29,11 @@ struct ProbeResult {
   std::string problem = {};       ///< why the link is no good; empty when it is
   std::uint64_t nanoseconds = 0;  ///< for `probe_bytes` to the next node; 0: not measured
 
-  bool silent = false;  ///< nothing has failed, and nothing has come
+  bool silent = false;       ///< nothing has failed, and not all has come
+  bool is_connected = true;  ///< false: the link could not be connected, and nothing was sent
 
   static auto fields(auto& result) {
-    return std::tie(result.problem, result.nanoseconds, result.silent);
+    return std::tie(result.problem, result.nanoseconds, result.silent, result.is_connected);
   }
 };
 

@@ -21,6 +21,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -102,11 +103,23 @@ class Trial {
     return unknown ? last : first + equal;
   }
 
+  // Is no other network left behind it? Other libraries over this one do not count.
+  [[nodiscard]] bool is_last_network(std::size_t index) const {
+    const auto network_of = [](const Candidate& candidate) {
+      return std::pair(candidate.kind, candidate.network);
+    };
+    const auto& all = candidates_.ordered;
+    return std::ranges::none_of(
+        all.begin() + static_cast<std::ptrdiff_t>(index), all.end(), [&](const Candidate& later) {
+          return network_of(later) != network_of(all[index]) && !dead_.contains(network_of(later));
+        });
+  }
+
   std::unique_ptr<Link> only(std::size_t index) {
     const Candidate& candidate = candidates_.ordered[index];
     // Where nothing arrives, another library cannot do better.
     if (dead_.contains({candidate.kind, candidate.network})) return nullptr;
-    Tried tried = attempt(candidate, false, index + 1 == candidates_.ordered.size());
+    Tried tried = attempt(candidate, false, is_last_network(index));
     if (tried.link == nullptr) return nullptr;
     choose(candidate, reason_for(index));
     return std::move(tried.link);
@@ -119,7 +132,8 @@ class Trial {
     for (std::size_t i = first; i < last; ++i) {
       const Candidate& candidate = candidates_.ordered[i];
       const bool is_dead = dead_.contains({candidate.kind, candidate.network});
-      tried.push_back(is_dead ? Tried{} : attempt(candidate, true, false));
+      const bool is_last = best == last && is_last_network(i);
+      tried.push_back(is_dead ? Tried{} : attempt(candidate, true, is_last));
       if (tried.back().link == nullptr) continue;
       const auto time = [&](std::size_t index) { return tried[index - first].nanoseconds; };
       if (best == last || time(best) > 2 * time(i)) best = i;
@@ -181,7 +195,9 @@ class Trial {
       const auto probed = exchange_while_moving(*tried.link, mine_probed);
       tried.problem = first_problem(probed);
       tried.nanoseconds = std::ranges::max(probed, {}, &ProbeResult::nanoseconds).nanoseconds;
-      if (std::ranges::any_of(probed, &ProbeResult::silent)) {
+      // A rank that has not connected is silent to its neighbours, which says nothing of the wire.
+      if (std::ranges::any_of(probed, &ProbeResult::silent) &&
+          std::ranges::all_of(probed, &ProbeResult::is_connected)) {
         dead_.emplace(candidate.kind, candidate.network);
       }
     }
@@ -230,7 +246,7 @@ class Trial {
         link.connect(static_cast<int>(r), addresses[r].address);
       }
     } catch (const Error& error) {
-      return {.problem = error.what()};
+      return {.problem = error.what(), .is_connected = false};
     }
     // Without another way a host that is merely slow gets more time.
     const std::chrono::seconds limit = is_last ? last_limit : probe_limit;
@@ -247,11 +263,17 @@ class Trial {
     return exchanged.get();
   }
 
-  // "rank 3 on h2: ..."; empty when there is none.
+  // "rank 3 on h2: ..."; empty when there is none. Ranks to which nothing has come do not know why.
   template <typename Card>
   [[nodiscard]] std::string first_problem(const std::vector<Card>& cards) const {
-    const auto found =
-        std::ranges::find_if(cards, [](const Card& card) { return !card.problem.empty(); });
+    const auto has_cause = [](const Card& card) {
+      if constexpr (std::is_same_v<Card, ProbeResult>) return !card.problem.empty() && !card.silent;
+      return !card.problem.empty();
+    };
+    auto found = std::ranges::find_if(cards, has_cause);
+    if (found == cards.end()) {
+      found = std::ranges::find_if(cards, [](const Card& card) { return !card.problem.empty(); });
+    }
     if (found == cards.end()) return {};
     const auto rank = static_cast<std::size_t>(found - cards.begin());
     return "rank " + std::to_string(rank) + " on " + membership_->peers[rank].info.host + ": " +
