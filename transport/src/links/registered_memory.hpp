@@ -42,8 +42,9 @@ class RegisteredMemory {
     if (known < end) return nullptr;
     Registration joined = join(reinterpret_cast<const void*>(base), known - base);
     if (!joined) return nullptr;
+    const Registration& added = piece.registrations.emplace_back(std::move(joined));
     piece.registered_bytes = known - base;
-    return &piece.registrations.emplace_back(std::move(joined));
+    return &added;
   }
 
   template <typename Visit>

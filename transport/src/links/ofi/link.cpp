@@ -520,7 +520,8 @@ void OfiLink::fail_peer(std::int32_t rank, std::int32_t error) noexcept {
       end(message, error, 0);
     } else if (message.state == OfiMessage::State::posted &&
                message.kind == OfiMessage::Kind::recv) {
-      // It fails once libfabric has given it back. Posted sends fail by themselves.
+      // It fails once libfabric has given it back. Posted sends fail by themselves, but for one
+      // that the peer should have fetched: see close_connection().
       message.cancelled = true;
       fi_cancel(&endpoint_.ep->fid, &message.context);
     }

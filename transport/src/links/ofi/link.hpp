@@ -125,7 +125,8 @@ struct OfiPeer {
 ///   then progress() tries again, sends to each peer in their order.
 /// - A send of up to the provider's inject size is done at once: libfabric has copied it.
 /// - When a message of a peer fails, so do all others to and from it, now and later: their order
-///   could not be kept. Those that were cancelled or longer than their receive do not count.
+///   could not be kept. Those that were cancelled or longer than their receive do not count. Of
+///   long sends over ofi_rxm libfabric may not report the end: they end when they are cancelled.
 /// - What is discarded is received by receives that begin again and again, one for each peer and
 ///   tag: the peer's sends end like others.
 /// - libfabric cancels no send. One that is cancelled gets a moment to end by itself; then the
