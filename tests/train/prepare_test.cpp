@@ -129,7 +129,6 @@ TEST(PreparedRunTest, WhatConcernsOneRankAloneMayDiffer) {
     experiment.data.path = "/elsewhere";
     experiment.train.threads = 3;
     experiment.update.replay = "another.jsonl";
-    experiment.transport.wait = "block";
     experiment.transport.deadline_seconds = 5.0;
     experiment.transport.stall_warning_seconds = 1.0;
     experiment.transport.interface = "eth0";

@@ -86,8 +86,8 @@ std::shared_ptr<const Dataset> lend(const Dataset& dataset) {
 /// What concerns one rank or its node alone, and may differ.
 constexpr auto keys_of_one_rank = std::to_array<std::string_view>(
     {"data.path", "data.decoders", "data.decoder_cpus", "model.weights", "train.threads",
-     "update.replay", "transport.wait", "transport.deadline_seconds",
-     "transport.stall_warning_seconds", "transport.interface"});
+     "update.replay", "transport.deadline_seconds", "transport.stall_warning_seconds",
+     "transport.interface"});
 
 std::vector<Fact> facts_of(const Experiment& experiment) {
   std::vector<Fact> facts;
