@@ -195,6 +195,12 @@ TEST_F(DoctorFindingsTest, TakesTheLesserOfMachineAndGroupForFreeMemory) {
   EXPECT_EQ(finding.level, Level::warning);
   EXPECT_EQ(value_in<double>(finding, "free_bytes"), 0.5 * gibibyte);
   EXPECT_EQ(finding.source, "/sys/fs/cgroup/memory.max");
+  // What was read from files, and is not read now, is given up.
+  write("sys/fs/cgroup/memory.stat", "anon 5\ninactive_file 268435456\n");
+  EXPECT_EQ(value_in<double>(check_memory(subject_), "free_bytes"), 0.75 * gibibyte);
+  write("sys/fs/cgroup/memory.stat", "anon 5\n");
+  write("sys/fs/cgroup/memory.current", "1073741824\n");
+  EXPECT_EQ(check_memory(subject_).level, Level::warning);
 }
 
 TEST_F(DoctorFindingsTest, KnowsThatVersionOneWritesNoLimitAsAHugeNumber) {
@@ -421,10 +427,19 @@ TEST(DoctorCaptureTest, CatchesWhatCommandsLeave) {
   EXPECT_EQ(results[0].status, 3);
   EXPECT_EQ(results[0].out, "out\n");
   EXPECT_EQ(results[0].cause(), "it is late");
+  EXPECT_EQ(results[0].last_line(), "rondo: it is late");
   EXPECT_EQ(results[1].status, 127);
   EXPECT_THAT(results[1].cause(), HasSubstr("cannot execute 'no-such-program-of-rondo'"));
   // Its input is closed.
   EXPECT_FALSE(results[2].failed());
+}
+
+TEST(DoctorCaptureTest, TakesWhatARankSaysForTheCause) {
+  const auto results = capture({{"sh", "-c",
+                                 "echo 'rondo: 2 ranks share 1 cores: not bound' >&2; "
+                                 "echo 'rondo: rank 1: no such device' >&2; exit 3"}},
+                               std::chrono::seconds(30));
+  EXPECT_EQ(results[0].cause(), "rank 1: no such device");
 }
 
 TEST(DoctorCaptureTest, EndsWhatDoesNotEnd) {

@@ -230,6 +230,9 @@ int measure_as_rank(const Bench& bench, const BenchOptions& options) {
   wanted.fabric.allreduce = options.algorithms;
   JoinedRank self = join_as_rank(std::move(wanted), options.launch.placement);
   transport::World& world = self.world;
+  if (bench.limit && world.nodes() > 1) {
+    refuse("--limit compares with shared memory inside a node; these ranks are on several");
+  }
   const bool prints = world.rank() == 0;
   if (prints) print_header(world, bench, name_of(waitings, options.waiting), self.threads);
   const auto rows = measure(world, bench);

@@ -144,11 +144,17 @@ Finding check_reach(const HostAnswer& answer, const Captured& captured, const Ho
   finding.values = {{"reached", !answer.version.empty()}, {"version", answer.version}};
   if (answer.report) return finding;
   finding.level = Level::problem;
-  finding.found = captured.cause();
+  finding.found = captured.last_line();  // ssh may have shown a banner before
   finding.advice =
       fmt::format("Try: {} {} {} --version", hosts.agent, name, own_command({}).front());
   if (answer.version.empty()) {
     finding.means = "No rank can be started there.";
+    return finding;
+  }
+  if (answer.version == RONDO_VERSION) {
+    finding.found = captured.cause();
+    finding.means = "rondo is there, but rondo doctor did not end well.";
+    finding.advice = "Run rondo doctor on that host.";
     return finding;
   }
   finding.means = fmt::format("Its version {} answers, but not as version {} does.", answer.version,

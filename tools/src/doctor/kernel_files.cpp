@@ -16,6 +16,7 @@
 #include <fstream>
 #include <sstream>
 #include <string_view>
+#include <tuple>
 
 namespace rondo::tools {
 namespace {
@@ -95,16 +96,18 @@ std::optional<double> quota_in(const fs::path& folder, std::string& file) {
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-// The limit of memory and what is used of it, of either version.
+// The limit of memory and what is used of it, of either version. Files that were read and that
+// nobody reads now are given up when memory ends.
 std::optional<double> free_memory_in(const fs::path& folder, std::string& file) {
-  for (const auto& [limit_name, used_name] :
-       {std::pair("memory.max", "memory.current"),
-        std::pair("memory.limit_in_bytes", "memory.usage_in_bytes")}) {
+  for (const auto& [limit_name, used_name, cached_name] :
+       {std::tuple("memory.max", "memory.current", "inactive_file"),
+        std::tuple("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")}) {
     const auto limit = number_of(first_line(folder, limit_name));
     if (!limit || *limit >= unlimited_bytes) continue;
     file = limit_name;
     const auto used = number_of(first_line(folder, used_name)).value_or(0);
-    return static_cast<double>(std::max<std::int64_t>(*limit - used, 0));
+    const auto cached = number_of(line_of(folder, "memory.stat", cached_name)).value_or(0);
+    return static_cast<double>(std::clamp<std::int64_t>(*limit - used + cached, 0, *limit));
   }
   return std::nullopt;
 }

@@ -262,7 +262,8 @@ Finding check_memory(const Subject& subject) {
   finding.values = {{"free_bytes", bytes},
                     {"machine_bytes", static_cast<std::int64_t>(subject.machine.memory_bytes)},
                     {"limited_by_control_group", by_group}};
-  if (bytes <= 0.0 || per_rank >= rank_bytes) return finding;
+  const bool is_known = available || group;
+  if (!is_known || per_rank >= rank_bytes) return finding;
   finding.level = Level::warning;
   finding.means =
       "A rank needs some 256 MiB before it has a model; when memory ends, the kernel "

@@ -28,8 +28,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A link that does not work must say so soon.
+// A link that does not work must say so soon; hosts may be slow to begin.
 constexpr std::chrono::seconds deadline{5};
+constexpr std::chrono::seconds rendezvous_deadline{40};
 
 // More ranks than this are measured as neighbours, fewer as all pairs.
 constexpr int most_ranks_in_pairs = 8;
@@ -136,7 +137,7 @@ Json measure_reduction(transport::World& world) {
 int measure_links_as_rank() {
   transport::WorldOptions options = world_options();
   options.deadline = deadline;
-  options.rendezvous_deadline = deadline;
+  options.rendezvous_deadline = rendezvous_deadline;
   transport::World world = transport::World::attach(options);
   Json report = {{"route", world.route()}, {"pairs", Json::array()}};
   for (const std::pair<int, int>& ranks : pairs_of(world.size())) {

@@ -158,7 +158,11 @@ std::vector<KernelRun> run_kernels(const Subject& subject, int threads) {
   std::vector<int> cpus;
   for (const Core& core : subject.machine.cores) cpus.push_back(core.cpus.front());
   const auto wanted = static_cast<std::size_t>(threads);
-  if (wanted > cpus.size()) cpus = cpus_of(subject.machine.cores);
+  if (wanted > cpus.size()) {
+    for (const Core& core : subject.machine.cores) {
+      cpus.insert(cpus.end(), core.cpus.begin() + 1, core.cpus.end());
+    }
+  }
   const bool bound = wanted <= cpus.size();
   std::vector<KernelRun> runs(wanted);
   std::barrier ready(threads);
@@ -176,7 +180,12 @@ std::vector<KernelRun> run_kernels(const Subject& subject, int threads) {
     }
   };
   std::vector<std::jthread> pool;
-  for (std::size_t index = 0; index < wanted; ++index) pool.emplace_back(run, index);
+  try {
+    while (pool.size() < wanted) pool.emplace_back(run, pool.size());
+  } catch (...) {  // as where a limit allows no more threads: the others must not wait for them
+    for (std::size_t missing = pool.size(); missing < wanted; ++missing) ready.arrive_and_drop();
+    throw;
+  }
   pool.clear();  // waits for all
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
