@@ -198,7 +198,9 @@ void Supervisor::end_abandoned() {
 void Supervisor::stop_and_continue(const siginfo_t& info) {
   send(SIGTSTP, from_terminal(info));
   // The launcher stops itself after its ranks, as a shell expects of a job.
-  raise(SIGSTOP);  // returns when someone continues us
+  const Clock::time_point stopped = Clock::now();
+  raise(SIGSTOP);                         // returns when someone continues us
+  stage_ends_ += Clock::now() - stopped;  // in which the ranks could not end
   send(SIGCONT);
 }
 

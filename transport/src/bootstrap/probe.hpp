@@ -29,7 +29,7 @@ struct ProbeResult {
   std::string problem = {};       ///< why the link is no good; empty when it is
   std::uint64_t nanoseconds = 0;  ///< for `probe_bytes` to the next node; 0: not measured
 
-  bool silent = false;       ///< nothing has failed, and not all has come
+  bool silent = false;       ///< nothing has failed, and the first messages have not come
   bool is_connected = true;  ///< false: the link could not be connected, and nothing was sent
 
   static auto fields(auto& result) {
