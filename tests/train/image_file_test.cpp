@@ -267,6 +267,13 @@ TEST(CentreWindowTest, KeepsTheRelationOfTheSides) {
   const ImageWindow wide = centre_window(100, 100, 1.0, 50, 200);
   EXPECT_EQ(wide.width, 100);
   EXPECT_EQ(wide.height, 25);
+
+  const ImageWindow all = centre_window(100, 400, 1.0, 50, 200);
+  EXPECT_EQ(all.width, 400);
+  EXPECT_EQ(all.height, 100);
+  const ImageWindow half = centre_window(400, 100, 0.5, 200, 50);
+  EXPECT_EQ(half.width, 50);
+  EXPECT_EQ(half.height, 200);
 }
 
 }  // namespace

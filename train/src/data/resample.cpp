@@ -254,7 +254,7 @@ ImageWindow centre_window(std::int64_t original_height, std::int64_t original_wi
   const double relation = static_cast<double>(width) / static_cast<double>(height);
   // The largest window of the wanted relation, or the share of the shorter side.
   const double side = share * std::min(down, right);
-  double window_height = relation >= 1.0 ? side / relation : side;
+  double window_height = relation >= 1.0 ? side : side / relation;
   window_height = std::min({window_height, down, right / relation});
   const double window_width = window_height * relation;
   return {.top = (down - window_height) / 2.0,
