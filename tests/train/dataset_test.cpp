@@ -239,6 +239,8 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"data_batch_5.bin", cifar_records({5}),
                "data_batch_5.bin: holds 1 images, but data_batch_1.bin holds 2"},
         Damage{"test_batch.bin", {}, "test_batch.bin: is empty"},
+        Damage{"test_batch.bin", with_last(gzipped(cifar_records({5})), '!'),
+               "test_batch.bin: has unexpected bytes behind byte 3073"},
         Damage{"data_batch_3.bin", cifar_records({0, 200}),
                "data_batch_3.bin: label 200 of record 1 (at byte 3073) is out of range 0..9"}));
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -287,15 +288,24 @@ Augmentation make_augmentation(std::string_view text, std::span<const float> mea
   return augmentation;
 }
 
+namespace {
+
+// Each rank has broken images of its own, and only rank 0 has a log.
+void tell_of_broken_image(const std::string& problem) {
+  std::fprintf(stderr, "rondo: %s; skipped\n", problem.c_str());
+}
+
+}  // namespace
+
 LoaderOptions loader_options(const Experiment& experiment, const Dataset& dataset) {
   const Experiment::Data& data = experiment.data;
-  LoaderOptions options{
-      .global_batch = experiment.train.global_batch,
-      .seed = static_cast<std::uint64_t>(experiment.train.seed),
-      .centre_crop = data.centre_crop,
-      .decoders = static_cast<int>(data.decoders),
-      .decoder_cpus = read_cpu_list(data.decoder_cpus),
-      .broken = data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse};
+  LoaderOptions options{.global_batch = experiment.train.global_batch,
+                        .seed = static_cast<std::uint64_t>(experiment.train.seed),
+                        .centre_crop = data.centre_crop,
+                        .decoders = static_cast<int>(data.decoders),
+                        .decoder_cpus = read_cpu_list(data.decoder_cpus),
+                        .broken = data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse,
+                        .on_broken = tell_of_broken_image};
   for (const std::string& text : data.augment) {
     options.augmentations.push_back(make_augmentation(text, dataset.mean));
   }

@@ -86,7 +86,7 @@ std::int64_t read_records(const Format& format, const std::filesystem::path& pat
   std::int64_t count = 0;
   for (;; ++count) {
     const std::size_t got = file.read(record);
-    if (got == 0) break;
+    if (got == 0) break;  // expect_end() below looks behind what gzip calls the end
     const std::int64_t offset = count * static_cast<std::int64_t>(record.size());
     if (got < record.size()) {
       file.fail(fmt::format("is truncated: record {} (at byte {}) has {} of {} bytes", count,
@@ -103,6 +103,7 @@ std::int64_t read_records(const Format& format, const std::filesystem::path& pat
     append_as_nhwc(std::span(record).subspan(format.label_bytes), images.pixels);
   }
   if (count == 0) file.fail("is empty");
+  file.expect_end();
   images.shape = {images.shape.n + count, side, side, cifar_colours};
   return count;
 }

@@ -42,7 +42,10 @@ class OnCpus {
  public:
   explicit OnCpus(const std::vector<int>& cpus) : pinned_(!cpus.empty()) {
     if (!pinned_) return;
-    pthread_getaffinity_np(pthread_self(), sizeof before_, &before_);
+    if (pthread_getaffinity_np(pthread_self(), sizeof before_, &before_) != 0) {
+      throw std::invalid_argument(
+          "data.decoder_cpus: the CPUs of this host cannot be read; leave the key out");
+    }
     cpu_set_t wanted;
     CPU_ZERO(&wanted);
     for (const int cpu : cpus) CPU_SET(static_cast<std::size_t>(cpu), &wanted);

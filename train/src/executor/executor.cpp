@@ -297,9 +297,10 @@ std::span<const float> Executor::Impl::infer(std::span<const float> images, std:
              static_cast<std::size_t>(samples) * static_cast<std::size_t>(model_.input.image()));
   evaluated_ = 0;
   if (samples == 0) return {};
-  const bool packed = std::exchange(packed_for_, samples) == samples;
+  const bool packed = std::exchange(packed_for_, 0) == samples;
   run_inference({.samples = samples, .images = images},
                 {state_.parameters, state_.statistics, packed});
+  packed_for_ = samples;
   return logits();
 }
 

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,18 +37,12 @@
 namespace rondo::train {
 namespace {
 
-// Each rank has broken images of its own, and only rank 0 has a log.
-void tell_of_broken_image(const std::string& problem) {
-  std::fprintf(stderr, "rondo: %s; skipped\n", problem.c_str());
-}
-
 BatchIteratorOptions iterator_options(const Dataset& dataset, const Experiment& experiment,
                                       const GridMembership& grid, const TrainerOptions& options) {
   LoaderOptions loader = loader_options(experiment, dataset);
   // Those of [data], then those of the program.
   const std::vector<Augmentation>& own = options.augmentations;
   loader.augmentations.insert(loader.augmentations.end(), own.begin(), own.end());
-  loader.on_broken = tell_of_broken_image;
   return {.loader = std::move(loader),
           .rank = grid.replica(),
           .ranks = grid.grid().pc,

@@ -219,6 +219,11 @@ std::optional<Dataset> images_described_by(const SafetensorsFile& file) {
   };
   const auto is_finite = [](double number) { return std::isfinite(static_cast<float>(number)); };
   const auto input = numbers("input", 3, is_extent);
+  constexpr double most_pixels = 16384.0 * 16384.0;  // of what data.image_size may ask for
+  if (input[0] * input[1] > most_pixels) {
+    fail_on_file(file.path(), fmt::format("its metadata says that input is {}", said.at("input")),
+                 "give a file as rondo export writes it");
+  }
   const auto channels = static_cast<std::size_t>(input[2]);
   Dataset dataset{.name = said.at("data"),
                   .classes = static_cast<std::int64_t>(numbers("classes", 1, is_extent)[0])};

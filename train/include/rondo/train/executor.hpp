@@ -77,7 +77,7 @@ struct BatchPosition {
 /// samples, else kernels without backward. Activations are NHWC and never reordered; weights are
 /// packed for the kernels when make_ready() has returned, weight gradients are unpacked into the
 /// flat array just before gradients_final(). An empty batch runs no kernel and leaves zero
-/// gradients.
+/// gradients, unless ranks run layers together.
 ///
 /// Belongs to one thread at a time, together with its Engine.
 class RONDO_TRAIN_API Executor {

@@ -100,7 +100,8 @@ struct LoaderOptions {
   int decoders = 0;
   std::vector<int> decoder_cpus = {};  ///< of these threads; empty: those of this thread
   BrokenImages broken = BrokenImages::refuse;
-  /// Called when an image that is skipped is met for the first time, on a decoder's thread.
+  /// Called when an image that is skipped is met for the first time, on a decoder's thread: perhaps
+  /// by several of them at the same time.
   std::function<void(const std::string& problem)> on_broken = {};
 };
 
