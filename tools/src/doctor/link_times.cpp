@@ -30,7 +30,7 @@ using Json = nlohmann::json;
 
 // A link that does not work must say so soon; hosts may be slow to begin.
 constexpr std::chrono::seconds deadline{5};
-constexpr std::chrono::seconds rendezvous_deadline{40};
+constexpr std::chrono::seconds rendezvous_deadline{15};
 
 // More ranks than this are measured as neighbours, fewer as all pairs.
 constexpr int most_ranks_in_pairs = 8;
