@@ -434,12 +434,13 @@ TEST(DoctorCaptureTest, CatchesWhatCommandsLeave) {
   EXPECT_FALSE(results[2].failed());
 }
 
-TEST(DoctorCaptureTest, TakesWhatARankSaysForTheCause) {
+TEST(DoctorCaptureTest, TakesNeitherPlacementNorEndsOfRanksForTheCause) {
   const auto results = capture({{"sh", "-c",
                                  "echo 'rondo: 2 ranks share 1 cores: not bound' >&2; "
-                                 "echo 'rondo: rank 1: no such device' >&2; exit 3"}},
+                                 "echo 'rondo: no such device' >&2; "
+                                 "echo 'rondo: rank 1 (pid 4) ended with status 3' >&2; exit 3"}},
                                std::chrono::seconds(30));
-  EXPECT_EQ(results[0].cause(), "rank 1: no such device");
+  EXPECT_EQ(results[0].cause(), "no such device");
 }
 
 TEST(DoctorCaptureTest, EndsWhatDoesNotEnd) {

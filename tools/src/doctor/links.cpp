@@ -36,8 +36,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-// Ranks give up by themselves after 5 s.
-constexpr std::chrono::seconds links_deadline{15};
+// Ranks give up a message after 5 s, and meeting after 15.
+constexpr std::chrono::seconds links_deadline{20};
 // Of hosts: logins, and then a pair after the other, which on a slow network takes seconds each.
 constexpr std::chrono::seconds hosts_deadline{60};
 constexpr std::chrono::seconds time_of_host{4};
@@ -226,24 +226,23 @@ Finding broken_link(const std::string& name, const std::string& cause) {
 
 namespace {
 
-// What a rank says of its error comes before what the launcher says of its placement.
-bool is_of_a_rank(const std::string& line) { return line.starts_with("rondo: rank "); }
+// What the launcher says before ranks run.
+bool tells_a_start(const std::string& line) {
+  return line.find(": pid ") != std::string::npos || line.find(" count as ") != std::string::npos ||
+         line.find("not bound") != std::string::npos || line.starts_with('#');
+}
 
 }  // namespace
 
 std::string Captured::cause() const {
   if (!in_time) return "it did not end in time, and was ended";
   std::istringstream text(err);
-  std::string found;
   for (std::string line; std::getline(text, line);) {
-    const bool started = line.find(": pid ") != std::string::npos ||
-                         line.find(" count as ") != std::string::npos || line.starts_with('#');
-    if (started || line.empty()) continue;
-    if (found.empty() || (is_of_a_rank(line) && !is_of_a_rank(found))) found = line;
+    if (line.empty() || tells_a_start(line)) continue;
+    const std::string own = "rondo: ";
+    return line.starts_with(own) ? line.substr(own.size()) : line;
   }
-  if (found.empty()) return fmt::format("it ended with status {}", status);
-  const std::string own = "rondo: ";
-  return found.starts_with(own) ? found.substr(own.size()) : found;
+  return fmt::format("it ended with status {}", status);
 }
 
 std::string Captured::last_line() const {

@@ -17,8 +17,7 @@ struct Captured {
   std::string err = {};
 
   [[nodiscard]] bool failed() const noexcept { return status != 0 || !in_time; }
-  /// Why it failed: the first line of its errors that is no report of a start; one of a rank, if
-  /// there is any.
+  /// Why it failed: the first line of its errors that is no report of a start.
   [[nodiscard]] std::string cause() const;
   /// The last line of its errors, where a banner may come before; else cause().
   [[nodiscard]] std::string last_line() const;
