@@ -2,8 +2,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <future>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -30,6 +35,7 @@ class RecordingLink final : public Link {
                  Transfer& transfer) override {
     sent_->push_back({tag, Clock::now()});
     transfer.end(0, data.size());
+    if (on_send) on_send();
   }
   void post_recv(int, std::uint64_t, std::span<std::byte>, Transfer&) override {}
   bool progress() override { return false; }
@@ -38,6 +44,8 @@ class RecordingLink final : public Link {
   std::string address() const override { return "here"; }
   std::string route() const override { return "nowhere"; }
   std::string error_text(const Transfer&) const override { return {}; }
+
+  std::function<void()> on_send = {};
 
  private:
   std::vector<Sent>* sent_;
@@ -83,6 +91,55 @@ TEST_F(DelayedLinkTest, MessagesShareOneWire) {
     EXPECT_EQ(sent_[i].tag, i);
     EXPECT_GE(sent_[i].when - begin, (i + 1) * 1ms);
   }
+}
+
+TEST_F(DelayedLinkTest, AMessageLeavesWhileItsRankComputes) {
+  auto real = std::make_unique<RecordingLink>(sent_);
+  std::promise<void> left;
+  real->on_send = [&] { left.set_value(); };
+  const auto link = open_delayed_link(std::move(real), 1ms, 0);
+  Transfer transfer;
+
+  link->post_send(1, 5, message_, transfer);
+  left.get_future().wait();  // and no progress
+
+  EXPECT_TRUE(transfer.pending()) << "it changed on a thread that is not its rank's";
+  EXPECT_FALSE(link->arm()) << "progress() would end it, and nobody would wake the rank";
+  EXPECT_TRUE(link->progress());
+  EXPECT_TRUE(transfer.done());
+  EXPECT_EQ(transfer.bytes, message_.size());
+  EXPECT_EQ(link->arm(), 7);
+}
+
+TEST_F(DelayedLinkTest, WhatTheRealLinkCannotSendFails) {
+  class NoLink final : public Link {
+   public:
+    void post_send(int, std::uint64_t, std::span<const std::byte>, Transfer& transfer) override {
+      transfer.begin(this);
+      unsent_ = &transfer;
+    }
+    void post_recv(int, std::uint64_t, std::span<std::byte>, Transfer&) override {}
+    bool progress() override {
+      if (unsent_ != nullptr) std::exchange(unsent_, nullptr)->end(9, 0);
+      return true;
+    }
+    void cancel(Transfer&) override {}
+    std::optional<int> arm() override { return {}; }
+    std::string address() const override { return {}; }
+    std::string route() const override { return {}; }
+    std::string error_text(const Transfer& transfer) const override {
+      return "error " + std::to_string(transfer.error);
+    }
+
+   private:
+    Transfer* unsent_ = nullptr;
+  };
+  const auto link = open_delayed_link(std::make_unique<NoLink>(), 1us, 0);
+  Transfer transfer;
+  link->post_send(1, 5, message_, transfer);
+  while (transfer.pending()) link->progress();
+  EXPECT_TRUE(transfer.failed());
+  EXPECT_EQ(link->error_text(transfer), "error 9");
 }
 
 TEST_F(DelayedLinkTest, WhatWasCancelledIsNotSent) {

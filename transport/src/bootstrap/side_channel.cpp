@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <csignal>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -31,27 +30,10 @@
 #include <rondo/transport/error.hpp>
 
 #include "bootstrap/wait_graph.hpp"
+#include "core/blocked_signals.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {
-
-// Blocks all signals while the thread is started, because a thread inherits the mask of its
-// creator. Faults stay: they belong to the thread that causes them.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigdelset(&all, fault);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_ = {};
-};
 
 // Rounded up, so that a task is not attended to just before it is due, and then again and again.
 int milliseconds_until(Clock::time_point time) {

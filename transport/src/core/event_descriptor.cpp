@@ -13,19 +13,18 @@
 
 #include "core/event_descriptor.hpp"
 
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <system_error>
 
+#include "core/blocked_signals.hpp"
 #include "core/world_core.hpp"
 #include "shm/control_block.hpp"
 
@@ -48,23 +47,6 @@ shm::Descriptor checked(int descriptor, const char* what) {
   return shm::Descriptor(descriptor);
 }
 
-// A thread that gets no signals: those are the host program's.
-template <typename Body>
-std::thread start_without_signals(Body body) {
-  sigset_t all;
-  sigset_t old;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &old);
-  try {
-    std::thread thread(body);
-    ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
-    return thread;
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
-    throw;
-  }
-}
-
 }  // namespace
 
 EventDescriptor::EventDescriptor(WorldCore& world)
@@ -75,7 +57,8 @@ EventDescriptor::EventDescriptor(WorldCore& world)
                      "timerfd_create")) {
   watch(rings_.get());
   watch(timer_.get());
-  helper_ = start_without_signals([this] { pass_on_rings(); });
+  const BlockedSignals blocked;
+  helper_ = std::thread([this] { pass_on_rings(); });
 }
 
 // The helper sleeps on the doorbell, so it is rung to end.

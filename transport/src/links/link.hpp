@@ -174,8 +174,9 @@ class Link {
 /// went over one wire of the given speed, and arrives the latency later. `bytes_per_second` = 0: no
 /// limit.
 ///
-/// The delay is put before the real sending, so a send completes late, too. Messages to one peer
-/// stay in order.
+/// The delay is put before the real sending, so a send completes late, too. What is due leaves
+/// whether the rank makes progress or computes: a thread of the link's sends it then. Messages to
+/// one peer stay in order.
 [[nodiscard]] std::unique_ptr<Link> open_delayed_link(std::unique_ptr<Link> link,
                                                       std::chrono::nanoseconds latency,
                                                       double bytes_per_second);
