@@ -151,28 +151,55 @@ void expect_killed_rank_is_named(int nodes, int victim, Leaves how) {
   ::close(ready[0]);
 }
 
+// The rank that the error of `call` names; -1 when there is none.
+template <typename Call>
+int rank_at_fault(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return error.detail().rank;
+  }
+  return -1;
+}
+
 // The other ranks had the loss of rank 2 behind them when rank 3 was killed.
 TEST(ProcessTest, ALossThatWasSurvivedExplainsNoLaterOne) {
-  Processes processes(4, test::quick_options(), [](World& world) {
+  for (const int nodes : {1, 2}) {
+    WorldOptions options = test::quick_options();
+    options.fabric = {.name = "shm", .fake_nodes = nodes};
+    Processes processes(4, test::meet_over_tcp(), [&] {
+      World world = World::attach(options);
+      Communicator others = world.communicator().split(world.rank() == 2 ? 1 : 0);
+      world.communicator().barrier().wait();
+      if (world.rank() == 2) ::raise(SIGKILL);
+      if (rank_at_fault([&] { world.communicator().barrier().wait(); }) != 2) ::_exit(saw_nothing);
+      others.barrier().wait();
+      if (world.rank() == 3) ::raise(SIGKILL);
+      ::_exit(rank_at_fault([&] { others.barrier().wait(); }) == 3 ? saw_what_it_should
+                                                                   : saw_nothing);
+    });
+
+    for (const int rank : {0, 1}) {
+      EXPECT_EQ(processes.wait(rank), saw_what_it_should) << rank << " of " << nodes << " nodes";
+    }
+  }
+}
+
+// Rank 1 has sent a message, which needs nobody, between the loss of rank 2 and its own end.
+TEST(ProcessTest, AMessageThatNeedsNobodySurvivesNoLoss) {
+  Processes processes(3, test::quick_options(), [](World& world) {
     Communicator others = world.communicator().split(world.rank() == 2 ? 1 : 0);
     world.communicator().barrier().wait();
     if (world.rank() == 2) ::raise(SIGKILL);
-    try {
-      world.communicator().barrier().wait();
-      ::_exit(saw_nothing);
-    } catch (const Error& error) {
-      if (error.detail().rank != 2) ::_exit(saw_nothing);
+    if (world.rank() == 1) {
+      if (rank_at_fault([&] { world.communicator().barrier().wait(); }) != 2) ::_exit(saw_nothing);
+      const float one = 1.0F;
+      others.send(std::span(&one, 1), 0, 0).wait();
+      ::_exit(saw_what_it_should);  // as by an exception that nobody has caught
     }
-    others.barrier().wait();
-    if (world.rank() == 3) ::raise(SIGKILL);
-    try {
-      others.barrier().wait();
-      ::_exit(saw_nothing);
-    } catch (const Error& error) {
-      if (error.detail().rank == 3) ::_exit(saw_what_it_should);
-      std::fprintf(stderr, "rank %d: %s\n", world.rank(), error.what());
-      ::_exit(saw_nothing);
-    }
+    ::_exit(rank_at_fault([&] { others.barrier().wait(); }) == 2 ? saw_what_it_should
+                                                                 : saw_nothing);
   });
 
   for (const int rank : {0, 1}) EXPECT_EQ(processes.wait(rank), saw_what_it_should) << rank;

@@ -224,12 +224,19 @@ void CommunicatorCore::check_deferred_failure() {
   if (std::chrono::steady_clock::now() - deferred_at_ >= reason_limit) poison(deferred_failure());
 }
 
+// The rank whose loss explains that of `rank`, perhaps itself. Nothing that came later explains a
+// loss that was survived.
+std::optional<int> CommunicatorCore::cause_of_loss(int rank) const {
+  if (world_->stalls().has_survived_loss_of(rank)) return std::nullopt;
+  return world_->first_lost();
+}
+
 // The other end of a connection closes it when it gives up. If a rank was lost, that is the reason,
 // or else if one had waited to its deadline.
 Error CommunicatorCore::deferred_failure() const {
   const Error error = deferred_failure_.value();
   if (error.code() != Errc::peer_lost) return error;
-  const std::optional<int> lost = world_->first_lost();
+  const std::optional<int> lost = cause_of_loss(error.detail().rank);
   const std::optional<GaveUp> first = world_->stalls().gave_up();
   if (!lost && first) {
     return {
@@ -253,7 +260,7 @@ Error CommunicatorCore::loss_of(int rank, const OperationRecord& record) const {
   const bool left = world_->has_left(rank);
   const std::string end =
       (left ? " left" : " ended") + (" before it took part in " + operation) + ", which " + here;
-  const std::optional<int> lost = world_->first_lost();
+  const std::optional<int> lost = cause_of_loss(rank);
   const std::optional<GaveUp> waited = world_->stalls().gave_up();
   const std::optional<GaveUp> noted = world_->stalls().loss_noted_by(rank);
   if (left && !lost && waited) {

@@ -88,6 +88,7 @@ struct OperationRecord {
   bool listed = false;              ///< the communicator still needs it
   bool held = false;                ///< a Request refers to it
   bool ordered = true;              ///< a collective; point-to-point operations are not
+  bool needs_others = false;        ///< it cannot end well unless others have taken part
   OperationRecord* next = nullptr;  ///< posted after this one
 
   /// The round of checks in which test() has looked at its peers last.

@@ -440,8 +440,10 @@ Request CommunicatorCore::post_parts(OperationRecord& record) {
   record.stamp = {};
   if (failure_) return fail_at_once(record);
   const ArenaCore& arena = world_->arena_core();
+  record.needs_others = false;
   for (std::size_t i = 0; i < record.parts.size(); ++i) {
     Part& part = record.parts[i];
+    record.needs_others = record.needs_others || part.receives;
     part.out.data = arena.resolve(part.out.data, extent_of(part.out));
     part.in.data = arena.resolve(part.in.data, extent_of(as_const_block(part.in)));
   }

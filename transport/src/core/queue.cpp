@@ -48,6 +48,21 @@ void locate(shm::Locator& locator, const Posted& posted, bool with_output, const
   if (block.rows > 1) locator.stride_bytes = block.stride_bytes;
 }
 
+// Can it end well at no rank unless all have taken part? Where there is a root, or where lengths
+// differ, it may.
+bool needs_all(shm::Collective collective) {
+  switch (collective) {
+    case shm::Collective::allreduce:
+    case shm::Collective::allgather:
+    case shm::Collective::barrier:
+    case shm::Collective::reduce_scatter:
+    case shm::Collective::alltoall:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Do peers read the input of `member` in the direct protocol?
 bool input_is_read(const shm::Fingerprint& fingerprint, std::size_t member) {
   return fingerprint.collective != shm::Collective::broadcast ||
@@ -178,6 +193,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   record.stamp = {};
   record.stage = Stage::queued;
   record.forget_waits(round_of_checks_, world_->stalls().failures());
+  record.needs_others = group_.count() > 1 && needs_all(posted.fingerprint.collective);
   record.brief = false;
   record.arrived = 0;
   record.listed = true;

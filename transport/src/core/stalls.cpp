@@ -65,15 +65,15 @@ void Stalls::tell(const OperationRecord& waiter, std::span<const int> missing, T
 }
 
 // What this rank has waited for in vain says why it gives up: others may ask for whom it waits
-// between its failure and its leaving. An operation that it posts after that and that ends well
-// shows that it goes on.
+// between its failure and its leaving. An operation with others that it posts after that and that
+// ends well shows that it goes on.
 void Stalls::end(const OperationRecord& waiter) noexcept {
   const bool has_told = waiter_ == &waiter;
   if (has_told) waiter_ = nullptr;
   if (waiter.stage == Stage::failed) return;
   const bool goes_on = waiter.failures_before == failures_;
   if (has_told || (goes_on && waiter_ == nullptr)) tell_unless_told({});
-  if (goes_on && has_noted_loss_ && waiter.stage == Stage::complete) survive_loss();
+  if (goes_on && waiter.needs_others && waiter.stage == Stage::complete) survive_losses();
 }
 
 void Stalls::tell_unless_told(std::span<const int> missing) {
@@ -159,12 +159,12 @@ std::optional<GaveUp> Stalls::gave_up() const {
   return world_->peer_status().gave_up();
 }
 
-void Stalls::note_failure(const Error& error) noexcept {
+void Stalls::note_failure(const Error& error) {
   failures_ += 1;
-  shm::RankHeader& mine = world_->header();
   if (error.code() != Errc::peer_lost) return;
+  losses_.push_back({.rank = error.detail().rank, .is_survived = false});
+  shm::RankHeader& mine = world_->header();
   if (mine.saw_loss.load(std::memory_order_relaxed) != shm::LossNote::none) return;
-  has_noted_loss_ = true;
   mine.loss_note.code = error.code().value();
   mine.loss_note.rank = error.detail().rank;
   mine.loss_note.set_text(text_of(error));
@@ -173,9 +173,15 @@ void Stalls::note_failure(const Error& error) noexcept {
 }
 
 // A peer may be reading the note, so no other one takes its place.
-void Stalls::survive_loss() noexcept {
-  has_noted_loss_ = false;
+void Stalls::survive_losses() noexcept {
+  if (losses_.empty() || losses_.back().is_survived) return;
+  for (Loss& loss : losses_) loss.is_survived = true;
   world_->header().saw_loss.store(shm::LossNote::survived, std::memory_order_relaxed);
+}
+
+bool Stalls::has_survived_loss_of(int rank) const noexcept {
+  return std::ranges::any_of(
+      losses_, [rank](const Loss& loss) { return loss.rank == rank && loss.is_survived; });
 }
 
 std::optional<GaveUp> Stalls::loss_noted_by(int rank) const {

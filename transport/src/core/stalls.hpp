@@ -61,10 +61,13 @@ class Stalls {
 
   /// A communicator of this rank has failed. Where that is because a peer is lost, which `error`
   /// names, the peers of the node can read the first such error, so that none takes this rank's end
-  /// for the cause; until an operation that this rank posts later has ended well.
-  void note_failure(const Error& error) noexcept;
+  /// for the cause; until an operation of this rank and others, posted later, has ended well: then
+  /// the loss is survived.
+  void note_failure(const Error& error);
   /// Of communicators of this rank.
   [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
+  /// Such a loss explains no later one.
+  [[nodiscard]] bool has_survived_loss_of(int rank) const noexcept;
   /// Why `rank` failed, if it noted a loss. Nothing of ranks of other nodes: the store tells in
   /// which order those were lost.
   [[nodiscard]] std::optional<GaveUp> loss_noted_by(int rank) const;
@@ -74,14 +77,18 @@ class Stalls {
   [[nodiscard]] int fault_on_node(std::span<const int> missing) const;
   void publish(std::span<const int> missing) const noexcept;
   void tell_unless_told(std::span<const int> missing);
-  void survive_loss() noexcept;
+  void survive_losses() noexcept;
 
   WorldCore* world_;
   const OperationRecord* waiter_ = nullptr;  // that told last; null when it has ended
   Time told_at_{};
   std::vector<int> told_;  // for whom it waits, as others know
   std::uint64_t failures_ = 0;
-  bool has_noted_loss_ = false;  // and not survived
+  struct Loss {
+    int rank;
+    bool is_survived;
+  };
+  std::vector<Loss> losses_;  // that failures of this rank have named
 };
 
 }  // namespace rondo::transport

@@ -309,12 +309,13 @@ bool WorldCore::has_ended(int rank) const noexcept {
 }
 
 // A rank of this node may be known by its pidfd alone: it has no place in the order, and comes
-// last.
+// last. What this rank has survived explains nothing.
 std::optional<int> WorldCore::first_lost() const noexcept {
   std::optional<int> first;
   std::uint32_t least = 0;
   for (int rank = 0; rank < static_cast<int>(my_.peers.size()); ++rank) {
     if (rank == my_.rank || !has_ended(rank) || has_left(rank)) continue;
+    if (stalls_.has_survived_loss_of(rank)) continue;
     const std::uint32_t order = peer_status_.departure(rank) - 1;  // unknown: the largest number
     if (!first || order < least) {
       first = rank;
