@@ -129,7 +129,7 @@ TEST(LazyControllerTest, GradientsOfZeroLengthenIt) {
 }
 
 // Layer 0 turns back, layer 1 goes on: only every_layer minds, and half is not more than half.
-// 0.4 / eta iterations: 3.2, then 6.4; then less than one.
+// 0.4 / eta iterations: 3.2, then 6.4; less than one; just 3; and, of a rate of 0, no limit.
 TEST(LazyControllerTest, WindowsAreShorterAtHigherRates) {
   rondo::test::World{2}.run([](transport::World& world) {
     LazyOptions options{.lazy_layers = 1, .probes = {{0, 4}}, .max_interval_rate = 0.4};

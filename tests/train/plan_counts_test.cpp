@@ -240,6 +240,25 @@ TEST(PlanTrafficTest, HalosGoBetweenNodesOnlyWhereNeighboursAreOnOthers) {
   EXPECT_EQ(seconds_if(fast, fast, element_bytes), row);
 }
 
+// Of three ranks each on nodes of four only the first replica lies on one node; all wait for those
+// whose halos cross a border.
+TEST(PlanTrafficTest, HalosOfReplicasOverTheBordersOfNodesAreNotThoseOfANode) {
+  const Model model = model_with({.kind = "max_pooling", .window = 3, .stride = 1, .padding = 1});
+  PlanOptions options = seconds_count_elements(12, 8);
+  options.ranks_per_node = 4;
+  options.node = {.alpha_seconds = 0.0, .bandwidth = 1e30};
+  options.fabric = {.alpha_seconds = 1000.0, .bandwidth = element_bytes};
+  const auto forward = [&](ProcessGrid grid) {
+    const GridJob straddling{model, options, grid, shapes_of(model, options.batch)};
+    return exchange_seconds(straddling, layer_of(straddling, 1),
+                            {.kind = SplitKind::space, .h = grid.pr})
+        .forward;
+  };
+  EXPECT_LT(forward({.pr = 2, .pc = 6}), 1.0);
+  EXPECT_LT(forward({.pr = 3, .pc = 1}), 1.0) << "there is no other replica";
+  EXPECT_GE(forward({.pr = 3, .pc = 4}), 1000.0);
+}
+
 // Both ranks of the first node receive from the other.
 TEST(PlanTrafficTest, RanksOfANodeReceiveThroughItsPort) {
   PlanOptions options = job(4, 1, 0.25, element_bytes);
@@ -250,10 +269,10 @@ TEST(PlanTrafficTest, RanksOfANodeReceiveThroughItsPort) {
                                        {.far = {.count = 1, .elements = 500}},
                                        {},
                                        {.near = {.count = 2, .elements = 400}}};
-  EXPECT_EQ(received_seconds(received, options), 0.25 + 1000);
+  EXPECT_EQ(received_seconds(received, 0, options), 0.25 + 1000);
   options.port_bandwidth = element_bytes;
-  EXPECT_EQ(received_seconds(received, options), 0.25 + 1500);
-  EXPECT_EQ(received_seconds(std::span(received).subspan(2), options), 2 * 0.5 + 200);
+  EXPECT_EQ(received_seconds(received, 0, options), 0.25 + 1500);
+  EXPECT_EQ(received_seconds(std::span(received).subspan(2), 0, options), 2 * 0.5 + 200);
 }
 
 // The memory of a plan against what the executor of a rank makes room for.

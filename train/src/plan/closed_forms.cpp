@@ -182,7 +182,7 @@ double messages_seconds(Messages messages, ProcessGroup group, const PlanOptions
          static_cast<double>(messages.elements) * element_bytes / link.bandwidth;
 }
 
-double received_seconds(std::span<const Received> ranks, const PlanOptions& options) {
+double received_seconds(std::span<const Received> ranks, int first, const PlanOptions& options) {
   const auto bytes_of = [&](std::int64_t elements) {
     return in_f32(static_cast<double>(elements), options.type) * element_bytes;
   };
@@ -192,7 +192,8 @@ double received_seconds(std::span<const Received> ranks, const PlanOptions& opti
   std::int64_t into_node = 0;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const auto& [near, far] = ranks[rank];
-    if (rank % static_cast<std::size_t>(options.ranks_per_node) == 0) into_node = 0;
+    const std::size_t place = static_cast<std::size_t>(first) + rank;
+    if (place % static_cast<std::size_t>(options.ranks_per_node) == 0) into_node = 0;
     into_node += far.elements;
     const double from_node = static_cast<double>(near.count) * options.node.alpha_seconds +
                              bytes_of(near.elements) / options.node.bandwidth;

@@ -6,10 +6,9 @@
 #include "plan/layer_costs.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <compare>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <rondo/sync/scheme_memory.hpp>
@@ -109,16 +108,17 @@ std::vector<std::vector<Source>> sources_of(const Cut& cut, Sent sent) {
   return sources;
 }
 
-// By position in the replica. The ranks of a tile are side by side, and each exchanges with those
-// at its place in other tiles. A rank in the middle has eight neighbours, the corners among them.
+// By position in a replica, whose first rank is number `first` of its node. The ranks of a tile are
+// side by side, and each exchanges with those at its place in other tiles. A rank in the middle has
+// eight neighbours, the corners among them.
 std::vector<Received> received_halos(const GridJob& job,
                                      const std::vector<std::vector<Source>>& rows,
                                      const std::vector<std::vector<Source>>& columns,
-                                     std::int64_t depth) {
+                                     std::int64_t depth, int first) {
   const auto tiles = static_cast<int>(rows.size() * columns.size());
   const int ranks_of_tile = job.grid.pr / tiles;
   const auto node_of = [&](int tile, int place) {
-    return (tile * ranks_of_tile + place) / job.options.ranks_per_node;
+    return (first + tile * ranks_of_tile + place) / job.options.ranks_per_node;
   };
   std::vector<Received> received(static_cast<std::size_t>(job.grid.pr));
   for (std::size_t position = 0; position < received.size(); ++position) {
@@ -138,6 +138,20 @@ std::vector<Received> received_halos(const GridJob& job,
   return received;
 }
 
+// Where in their nodes replicas begin. Those that fill nodes, or parts of one, exchange alike;
+// others lie over the borders of nodes in several ways.
+std::vector<int> first_ranks(const GridJob& job) {
+  const int on_node = job.options.ranks_per_node;
+  if (on_node % job.grid.pr == 0 || job.grid.pr % on_node == 0) return {0};
+  std::vector<int> firsts;
+  for (int replica = 0; replica < job.grid.pc; ++replica) {
+    const int first = replica * job.grid.pr % on_node;
+    if (replica > 0 && first == 0) break;
+    firsts.push_back(first);
+  }
+  return firsts;
+}
+
 // The channels of x and y whose halo a rank wants: a convolution wants those that it has gathered,
 // a layer that follows its own.
 ChannelGrid parts_with_halo(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
@@ -155,7 +169,13 @@ ExchangeSeconds window_seconds(const GridJob& job, const JobLayer& layer, const 
   const auto seconds = [&](Sent sent, std::int64_t depth) {
     const auto rows = sources_of({windows.h, layer.x.h, layer.y.h, split.h}, sent);
     const auto columns = sources_of({windows.w, layer.x.w, layer.y.w, split.w}, sent);
-    return received_seconds(received_halos(job, rows, columns, samples * depth), job.options);
+    double longest = 0.0;
+    for (const int first : first_ranks(job)) {
+      longest = std::max(
+          longest, received_seconds(received_halos(job, rows, columns, samples * depth, first),
+                                    first, job.options));
+    }
+    return longest;
   };
   ExchangeSeconds exchange{.forward = seconds(Sent::x, channels)};
   if (!layer.input_gradient) return exchange;
