@@ -259,10 +259,12 @@ TEST_F(InterruptedRunsTest, WithoutACheckpointOnlyTheSameTrainingBeginsAnew) {
                                  HasSubstr("train.seed: it is 7")));
     EXPECT_EQ(fs::file_size(run / "metrics.jsonl"), size);
   }
-  const std::string weights = "model.weights=" + (run / "model.safetensors").string();
-  const Ended from_weights = Program(command(run, "synchronous", {"--set", weights})).wait();
+  const std::string weights = (run / "model.safetensors").string();
+  const Ended from_weights =
+      Program(command(run, "synchronous", {"--set", "model.weights=" + weights})).wait();
   EXPECT_EQ(from_weights.status, 2);
-  EXPECT_THAT(from_weights.err, HasSubstr("model.weights: the run was made with other ones"));
+  EXPECT_THAT(from_weights.err, HasSubstr("model.weights: it is \"" + weights +
+                                          "\", and was \"\" when the run began"));
   EXPECT_TRUE(fs::exists(run / "model.safetensors"));
   EXPECT_EQ(Program(command(run, "synchronous", {"--set", "checkpoint.keep=3"})).wait().status, 0);
 }

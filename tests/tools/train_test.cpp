@@ -170,6 +170,24 @@ TEST_F(TrainTest, IsARankUnderRondoRun) {
   EXPECT_EQ(nlohmann::json::parse(lines(ended.out).front())["ranks"], 2);
 }
 
+TEST_F(TrainTest, NothingIsLeftOfARunThatHasCompleted) {
+  ASSERT_EQ(train({"-n", "2"}).status, 0);
+  const std::string metrics = file("metrics.jsonl");
+
+  const Ended again = train({"-n", "2", "--resume", "auto"});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_THAT(lines(again.err),
+              ElementsAre("rondo: " + out() + ": the run has completed; nothing is left to do"));
+  const Ended joined = rondo({"run", "-n", "2", "--", rondo_path(), "train", "--out", out(),
+                              "--threads", "1", "--resume", "auto", config()});
+  EXPECT_EQ(joined.status, 0) << joined.err;
+  EXPECT_THAT(joined.err, HasSubstr("nothing is left to do"));
+  const Ended longer = train({"-n", "2", "--resume", "auto", "--set", "train.epochs=3"});
+  EXPECT_EQ(longer.status, 2);
+  EXPECT_THAT(longer.err, HasSubstr("holds a run that has completed, and no checkpoint"));
+  EXPECT_EQ(file("metrics.jsonl"), metrics);
+}
+
 TEST_F(TrainTest, TakesSettingsFromTheCommandLine) {
   const Ended ended = train({"-n", "1", "--set", "train.epochs=1", "--set", "train.seed=7"});
   EXPECT_EQ(ended.status, 0) << ended.err;

@@ -153,11 +153,60 @@ TEST(ResumeChoiceTest, WithoutACheckpointTheRunBegins) {
   const ScratchFolder folder;
   const RunEnd first = run_in(folder.path(), 2, experiment);
   const auto lines = steady_lines(folder.path());
+  const std::string metrics = contents(folder.path() / "metrics.jsonl");
+  fs::resize_file(folder.path() / "metrics.jsonl", metrics.rfind("{\"event\":\"end\""));
   const RunEnd again = run_in(folder.path(), 2, experiment, "auto");
 
   EXPECT_THAT(again.notes, Contains(HasSubstr("the run begins")));
   EXPECT_EQ(again.last.parameter_hash, first.last.parameter_hash);
   EXPECT_EQ(steady_lines(folder.path()), lines);
+}
+
+TEST(ResumeChoiceTest, ARunThatHasCompletedWithoutCheckpointsDoesNotBeginAnew) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  run_in(folder.path(), 2, experiment);
+  const std::string metrics = contents(folder.path() / "metrics.jsonl");
+  const std::string model = contents(folder.path() / "model.safetensors");
+
+  World{2}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = folder.path();
+    options.resume = "auto";
+    EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
+                ThrowsMessage<ConfigError>(HasSubstr("holds a run that has completed")));
+  });
+
+  EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
+  EXPECT_EQ(contents(folder.path() / "model.safetensors"), model);
+}
+
+// Or the next --resume auto would go back to the step at which it was stopped.
+TEST(ResumeChoiceTest, ARunThatWasStoppedLeavesACheckpointAtItsEnd) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+
+  const RunEnd whole = run_in(folder.path(), 1, experiment, "auto");
+  const RunEnd again = run_in(folder.path(), 1, experiment, "auto");
+
+  EXPECT_THAT(again.notes, Not(Contains(HasSubstr("step 3"))));
+  EXPECT_EQ(again.last.parameter_hash, whole.last.parameter_hash);
+}
+
+TEST(ResumeChoiceTest, CheckpointsOfARunWhoseLogIsGoneAreNotOnesOfTheNext) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.checkpoint.every_steps = 2;
+  const ScratchFolder source;
+  const ScratchFolder target;
+  ASSERT_TRUE(run_in(source.path(), 1, experiment, {}, 5).stopped);
+  ASSERT_TRUE(run_in(target.path(), 1, experiment, {}, 3).stopped);
+  fs::remove(target.path() / "metrics.jsonl");
+
+  test::run_until_killed(target.path(), 1, experiment, checkpoint_folder(source.path(), 5), 1);
+
+  EXPECT_THAT(list_checkpoints(target.path()),
+              testing::ElementsAre(checkpoint_folder(target.path(), 5)));
 }
 
 TEST(ResumeChoiceTest, ACheckpointOfAnotherRunLeavesAFolderWithARunAlone) {

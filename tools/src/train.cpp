@@ -175,23 +175,37 @@ class MetricsEcho {
   std::string rest_ = {};  // an unfinished line
 };
 
-// Rank 0 chooses and makes the folder, which is its `own`; all ranks learn it, or that it could
-// not.
-std::optional<std::filesystem::path> agree_on_folder(transport::World& world, const TrainRank& rank,
-                                                     std::optional<RunFolder>& own) {
+// A script that starts a run again until it has completed gives --resume auto once more.
+bool nothing_is_left(const std::string& resume, const RunFolder& folder) {
+  if (resume != "auto" || !folder.is_complete()) return false;
+  fmt::print(stderr, "rondo: {}: the run has completed; nothing is left to do\n",
+             folder.path().string());
+  return true;
+}
+
+// Rank 0 chooses and makes the folder, which is its `own`; all ranks learn it, or with which status
+// to end.
+struct AgreedFolder {
+  std::filesystem::path path = {};  ///< empty: there is nothing to train
+  int status = exit_done;
+};
+AgreedFolder agree_on_folder(transport::World& world, const TrainRank& rank,
+                             std::optional<RunFolder>& own) {
   std::string chosen;
+  int status = exit_done;
   if (world.rank() == 0) {
     try {
       // Ranks may have been started at different seconds: only one may make up a name.
       own.emplace(run_folder_for(rank.folder, rank.experiment), rank.experiment,
                   rank.resume.empty() ? RunFolder::Use::begin : RunFolder::Use::resume);
-      chosen = own->path().string();
+      if (!nothing_is_left(rank.resume, *own)) chosen = own->path().string();
     } catch (const std::exception&) {  // whatever it is, the others wait for an answer
       static_cast<void>(report(std::current_exception()));
+      status = exit_usage;
     }
   }
-  chosen = broadcast_text(world, chosen);
-  return chosen.empty() ? std::nullopt : std::optional<std::filesystem::path>(chosen);
+  world.communicator().broadcast(std::span(&status, 1), 0).wait();
+  return {.path = broadcast_text(world, chosen), .status = status};
 }
 
 // What rank 0 shows while it trains.
@@ -320,9 +334,9 @@ int train_as_rank(TrainRank rank, const PlacementRequest& placement) {
   rank.experiment.train.threads = self.threads;
   std::optional<RunFolder> own;
   // Rank 0 has said why there is no folder; the others end with the same status.
-  const auto folder = agree_on_folder(self.world, rank, own);
-  if (!folder) return exit_usage;
-  train_in(self.world, rank, *folder, request, signals, self.team.get());
+  const AgreedFolder folder = agree_on_folder(self.world, rank, own);
+  if (folder.path.empty()) return folder.status;
+  train_in(self.world, rank, folder.path, request, signals, self.team.get());
   return exit_done;
 }
 
@@ -367,6 +381,7 @@ int run_train(const TrainRequest& options) {
   const RunFolder folder(run_folder_for(folder_asked_for(options), training.experiment),
                          training.experiment,
                          options.resume.empty() ? RunFolder::Use::begin : RunFolder::Use::resume);
+  if (nothing_is_left(options.resume, folder)) return exit_done;
   return launch(training_job(options, training, folder));
 }
 

@@ -190,26 +190,33 @@ bool has_checkpoint(const fs::path& folder) {
   return false;
 }
 
-// Of a run that begins from the first step, these make another one, too.
+// Of a run that begins from the first step, these make another one, too. A file may lie elsewhere
+// than it did.
 void expect_same_files(const train::Experiment& then, const train::Experiment& now) {
-  if (then.model.weights != now.model.weights) {
-    throw train::ConfigError("model.weights: the run was made with other ones");
-  }
-  if (then.update.replay != now.update.replay) {
-    throw train::ConfigError("update.replay: the run was made with another one");
-  }
+  const auto expect_same = [](const char* key, const std::string& before,
+                              const std::string& after) {
+    if (fs::path(before).filename() == fs::path(after).filename()) return;
+    throw train::ConfigError(
+        fmt::format("{}: it is \"{}\", and was \"{}\" when the run began", key, after, before));
+  };
+  expect_same("model.weights", then.model.weights, now.model.weights);
+  expect_same("update.replay", then.update.replay, now.update.replay);
 }
 
-// Such a run begins again, and what is there is overwritten.
-void refuse_other_run_without_checkpoints(const fs::path& folder,
-                                          const train::Experiment& experiment) {
-  if (has_checkpoint(folder)) return;
+bool are_as_long(const train::Experiment& a, const train::Experiment& b) {
+  return a.train.epochs == b.train.epochs && a.train.max_steps == b.train.max_steps;
+}
+
+// A run without checkpoints begins again, and what is there is overwritten, unless it has done all.
+// Returns whether it has.
+bool is_complete_without_checkpoints(const fs::path& folder, const train::Experiment& experiment) {
+  if (has_checkpoint(folder)) return false;
   std::string difference;
   try {
     const train::Experiment then = train::read_experiment(folder / "config.toml");
     expect_same_training(then, experiment);
     expect_same_files(then, experiment);
-    return;
+    return are_as_long(then, experiment) && train::has_completed(folder);
   } catch (const train::ConfigError& error) {
     difference = error.what();
   }
@@ -242,7 +249,7 @@ RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use u
   const std::string config = to_toml(experiment);
   // Nothing is written yet: the trainer first looks whether a checkpoint fits.
   if (use == Use::resume && has_begun(path_)) {
-    refuse_other_run_without_checkpoints(path_, experiment);
+    is_complete_ = is_complete_without_checkpoints(path_, experiment);
     return;
   }
   if (use == Use::begin) refuse_files_of_another_run(path_, config);

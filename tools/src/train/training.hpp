@@ -60,6 +60,9 @@ class RunFolder {
   ~RunFolder();
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  /// Of a run that is to be resumed: is it there whole, with the steps that are asked for now, and
+  /// has it left no checkpoint?
+  [[nodiscard]] bool is_complete() const noexcept { return is_complete_; }
 
  private:
   void make(const std::string& config);
@@ -68,6 +71,7 @@ class RunFolder {
   std::filesystem::path path_;
   std::filesystem::path made_;  // the topmost folder that was not there; empty when all were
   bool wrote_config_ = false;
+  bool is_complete_ = false;
 };
 
 /// Writes config.toml of a run anew: `experiment` says what was left open, as by grid.plan =

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "checkpoint/resume.hpp"
@@ -78,6 +79,13 @@ std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world, const 
         fmt::format("{}: no checkpoint can be used: {}; to begin the run anew, remove {}",
                     run.folder.string(), last_problem, checkpoints_in(run.folder).string()));
   }
+  agree_on(world, [&] {
+    if (world.rank() != 0 || !has_completed(run.folder)) return;
+    throw ConfigError(
+        fmt::format("{} holds a run that has completed, and no checkpoint to go on from; choose "
+                    "another folder, or remove it",
+                    run.folder.string()));
+  });
   log.note("no checkpoint to go on from in " + run.folder.string() + ": the run begins");
   log.begin_anew();
   return std::nullopt;

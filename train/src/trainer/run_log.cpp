@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <fstream>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -230,6 +232,16 @@ void MetricsFile::write_line(const std::string& line) {
   stream_ << line << '\n' << std::flush;
   if (!stream_)
     throw DataError(path_.string() + ": cannot be written: " + reason_of_last_failure());
+}
+
+bool has_completed(const std::filesystem::path& run_folder) {
+  std::ifstream file(run_folder / "metrics.jsonl");
+  std::string last;
+  for (std::string line; std::getline(file, line);) last = std::move(line);
+  const Json event = Json::parse(last, nullptr, false);
+  if (!event.is_object() || event.value("event", Json()) != "end") return false;
+  const Json reason = event.value("reason", Json());
+  return reason == "completed" || reason == "max_steps";
 }
 
 RunLog::RunLog(const TrainerOptions& options, int rank)

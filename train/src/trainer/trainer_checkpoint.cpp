@@ -93,11 +93,12 @@ void Trainer::begin_checkpoints() {
 // Taking it over.
 
 // What a folder has of steps that this run has not made is of another one, or of a part that the
-// run leaves behind: it is not to be gone on from, nor counted among what is kept.
+// run leaves behind: it is not to be gone on from, nor counted among what is kept. A run that goes
+// on from another folder's checkpoint has made none of those in its own.
 void Trainer::set_aside_other_checkpoints() {
   agree_on(world_, [&] {
     if (world_.rank() != 0 || run_folder_.empty()) return;
-    set_aside_later(run_folder_, resumed_ ? step_ : -1);
+    set_aside_later(run_folder_, continues_log_ ? step_ : -1);
   });
 }
 
@@ -123,7 +124,8 @@ void Trainer::restore() {
     }
     resumed_->exact ? restore_exactly() : restore_averages(state);
   });
-  // No rank has failed.
+  // No rank has failed. First the later checkpoints: what those say of metrics.jsonl will not hold.
+  set_aside_other_checkpoints();
   agree_on(world_, [&] {
     log_.resume({.last_epoch = last_epoch_,
                  .best_accuracy = std::max(best_accuracy_, 0.0),
@@ -131,7 +133,6 @@ void Trainer::restore() {
                 manifest.metrics_bytes, manifest.token_trace_bytes);
   });
   last_checkpoint_ = step_;
-  set_aside_other_checkpoints();
   // The run's own folder must not be left without one: it would begin again from nothing.
   if (continues_log_ || !checkpoints_) return;
   traffic_.start(epoch_traffic_);
@@ -302,7 +303,8 @@ void Trainer::end_step() {
 
 // Here ranks meet that went each at a pace of its own, and what was asked during the evaluation is
 // heard. A run that ends within an epoch keeps the moment before its evaluation: a longer one goes
-// on with the epoch.
+// on with the epoch. A run that has left a checkpoint leaves one at its end, too: --resume auto
+// would go back to the earlier one.
 void Trainer::end_epoch(const std::optional<Moment>& before) {
   const Experiment::Checkpoint& options = experiment_.checkpoint;
   const int request = std::max({agreed_.request, std::exchange(postponed_, 0),
@@ -314,7 +316,8 @@ void Trainer::end_epoch(const std::optional<Moment>& before) {
   const bool due = (options.every_steps > 0 &&
                     step_ / options.every_steps != last_checkpoint_ / options.every_steps) ||
                    (options.every_epochs > 0 && epoch_ % options.every_epochs == 0) ||
-                   (options.best && better) || (step_ >= total_steps_ && options.wanted());
+                   (options.best && better) ||
+                   (step_ >= total_steps_ && (options.wanted() || last_checkpoint_ > 0));
   if (request != 0 || due) save_checkpoint(before ? *before : now());
 }
 

@@ -152,9 +152,9 @@ struct TrainerOptions {
   MakeScheme make_scheme = {};
   std::filesystem::path run_folder = {};  ///< rank 0 writes metrics.jsonl there; empty: nowhere
   /// Goes on from a checkpoint: "auto" for the newest of run_folder that can be used, or the run
-  /// begins when there is none; else a run's folder, or a checkpoint's. Rank 0's counts. With the
-  /// same ranks, grid and threads the run ends with the bits that it would have had without an
-  /// interruption.
+  /// begins when there is none, and is refused when it has_completed(); else a run's folder, or a
+  /// checkpoint's. Rank 0's counts. With the same ranks, grid and threads the run ends with the
+  /// bits that it would have had without an interruption.
   std::filesystem::path resume = {};
   /// Asked on every rank in every step, and forgets what it has told. What one rank is asked, all
   /// do: at the end of the step, or of the epoch where replicas go each at a pace of its own.
@@ -167,6 +167,10 @@ struct TrainerOptions {
   StepProfile* profile = nullptr;      ///< lent; records some steps of this rank. Null: none
   std::function<void()> on_step = {};  ///< after every step, on every rank; on the training thread
 };
+
+/// Has the run in this folder done all that it was asked for? So says the last line of its
+/// metrics.jsonl, if there is one. No error where it cannot be read.
+[[nodiscard]] RONDO_TRAIN_API bool has_completed(const std::filesystem::path& run_folder);
 
 /// Trains `experiment` on all ranks of `world`; returns the last epoch's metrics (the same on
 /// every rank). Collective.
