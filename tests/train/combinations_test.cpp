@@ -300,6 +300,17 @@ TEST(KeyWithoutEffectTest, NamesTheLineOfTheFile) {
               StartsWith("e:6: update.lazy_layers: \"2\" has no effect with update.scheme"));
 }
 
+TEST(KeyWithoutEffectTest, OfDataAndModelsSaysWhichReadIt) {
+  EXPECT_THAT(
+      refusal_of({"data.name=cifar10", "data.training=100"}),
+      HasSubstr("data.training: 100 has no effect with data.name = \"cifar10\"; leave the key "
+                "out, or choose one that reads it: \"synthetic\""));
+  EXPECT_THAT(refusal_of({"data.name=cifar10", "data.image_size=64"}), HasSubstr("\"folder\""));
+  EXPECT_THAT(refusal_of({"model.name=lenet5", "model.classes=100"}), HasSubstr("\"custom\""));
+  EXPECT_NO_THROW(
+      (void)parse_experiment(names, "exp.toml", {"data.name=synthetic", "data.path=x"}));
+}
+
 // One setting of each kind: what a scheme can is said by its description.
 TEST(KeyWithoutEffectTest, SchemesReadWhatTheyCan) {
   for (const sync::SchemeDescription& scheme : sync::schemes()) {

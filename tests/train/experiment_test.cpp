@@ -58,7 +58,7 @@ TEST(ExperimentTest, HasADefaultForEveryKeyButTheNames) {
 
 TEST(ExperimentTest, ReadsEveryTypeOfValue) {
   const Experiment experiment = parse_experiment(
-      "[data]\nname = 'cifar10'\npath = '/data/c'\nshape = [8, 9, 3]\ndrop_last = true\n"
+      "[data]\nname = 'synthetic'\npath = '/data/c'\nshape = [8, 9, 3]\ndrop_last = true\n"
       "[model]\nname = 'resnet20'\n[train]\nglobal_batch = 1_000\n[optimizer]\nlearning_rate = 1\n",
       "exp.toml");
 
@@ -248,12 +248,12 @@ TEST(ExperimentTest, NamesThePlaceOfASyntaxError) {
 TEST(ExperimentTest, SettingsOverrideTheFile) {
   const Experiment experiment = parse(
       "[train]\nepochs = 2\n", {"train.epochs=5", "data.drop_last = true", "optimizer.momentum=0",
-                                "data.name=cifar10", "data.shape=[1, 2, 3]"});
+                                "data.name=synthetic", "data.shape=[1, 2, 3]"});
 
   EXPECT_EQ(experiment.train.epochs, 5);
   EXPECT_TRUE(experiment.data.drop_last);
   EXPECT_EQ(experiment.optimizer.momentum, 0.0);
-  EXPECT_EQ(experiment.data.name, "cifar10");
+  EXPECT_EQ(experiment.data.name, "synthetic");
   EXPECT_THAT(experiment.data.shape, ElementsAre(1, 2, 3));
 }
 
@@ -341,11 +341,16 @@ name = "synthetic"
 shape = [28, 28, 1]
 augment = ['crop:4', 'flip']
 [model]
-name = 'lenet5'
+name = 'custom'
+input = [28, 28, 1]
+classes = 10
 [[model.layers]]
 kind = 'convolution'
 filters = 8
 bias = true
+[[model.layers]]
+kind = 'fully_connected'
+outputs = 10
 [train]
 global_batch = 0x80
 label_smoothing = 1e-1

@@ -288,6 +288,9 @@ const Key& key_called(std::string_view full_name) {
                                [&](const Key& key) { return key.full_name() == full_name; });
 }
 
+// Longer values, such as lists of layers, are not repeated in a message.
+constexpr std::size_t longest_quoted = 80;
+
 // With a value that it does not have by itself, a key looks as if it did something.
 const Condition* unmet_condition(const Key& key, const Experiment& experiment) {
   if (key.get(experiment) == key.get(Experiment{})) return nullptr;
@@ -312,9 +315,10 @@ std::string complaint_about_effect(const Key& key, const Experiment& experiment)
   for (const std::string& name : chooser.limits.names) {
     if (condition->reads(name)) readers.push_back(to_toml_value(name));
   }
+  const std::string value = to_toml_value(key.get(experiment));
   return fmt::format(
       "{} has no effect with {} = {}; leave the key out, or choose one that reads it: {}",
-      to_toml_value(key.get(experiment)), condition->chooser,
+      value.size() <= longest_quoted ? value : "its value", condition->chooser,
       to_toml_value(chooser.get(experiment)), fmt::join(readers, ", "));
 }
 

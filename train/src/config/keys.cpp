@@ -140,18 +140,22 @@ std::string complaint_about_cpus(std::string_view text) {
   }
 }
 
+// data.path, data.decoders and others say how data are read, and may stay where others are chosen.
 std::vector<Key> data_keys() {
   constexpr Section<&Experiment::data> data{"data"};
+  const Condition synthetic = with("data.name", {"synthetic"});
+  const Condition folder = with("data.name", {"folder"});
   return {
       data.key<&DataTable::name>("name", required(one_of(dataset_names()))),
       data.key<&DataTable::path>("path"),
-      data.key<&DataTable::shape>("shape", {.least = 1, .most = 65536, .length = 3}),
-      data.key<&DataTable::classes>("classes", within(0, 65536)),
-      data.key<&DataTable::training>("training", count_from(1)),
-      data.key<&DataTable::test>("test", count_from(1)),
+      data.key<&DataTable::shape>("shape", {.least = 1, .most = 65536, .length = 3}, {synthetic}),
+      data.key<&DataTable::classes>("classes", within(0, 65536), {synthetic}),
+      data.key<&DataTable::training>("training", count_from(1), {synthetic}),
+      data.key<&DataTable::test>("test", count_from(1), {synthetic}),
       data.key<&DataTable::augment>("augment", {.text_complaint = complaint_about_augmentation}),
-      data.key<&DataTable::image_size>("image_size", within(0, 16384)),
-      data.key<&DataTable::centre_crop>("centre_crop", {.least = 0, .most = 1, .open_least = true}),
+      data.key<&DataTable::image_size>("image_size", within(0, 16384), {folder}),
+      data.key<&DataTable::centre_crop>("centre_crop", {.least = 0, .most = 1, .open_least = true},
+                                        {folder}),
       data.key<&DataTable::mean>("mean", within(0, 1)),
       data.key<&DataTable::stddev>("stddev", {.least = 0, .most = 1, .open_least = true}),
       data.key<&DataTable::broken>("broken", one_of({"refuse", "skip"})),
@@ -163,11 +167,12 @@ std::vector<Key> data_keys() {
 
 std::vector<Key> model_keys() {
   constexpr Section<&Experiment::model> model{"model"};
+  const Condition custom = with("model.name", {custom_model});
   return {
       model.key<&ModelTable::name>("name", required(one_of(names_of_models()))),
-      model.key<&ModelTable::input>("input", {.least = 1, .most = 65536, .length = 3}),
-      model.key<&ModelTable::classes>("classes", within(0, 65536)),
-      model.key<&ModelTable::layers>("layers"),
+      model.key<&ModelTable::input>("input", {.least = 1, .most = 65536, .length = 3}, {custom}),
+      model.key<&ModelTable::classes>("classes", within(0, 65536), {custom}),
+      model.key<&ModelTable::layers>("layers", {}, {custom}),
       model.key<&ModelTable::weights>("weights"),
       model.key<&ModelTable::skip>("skip"),
   };

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/plan.hpp>
 #include <rondo/transport/world.hpp>
@@ -37,8 +39,20 @@
 namespace rondo::train {
 namespace {
 
+// Micro-batches beyond these would be empty.
+void expect_samples_for(std::int64_t micro_batches, std::int64_t global_batch,
+                        std::int64_t replicas) {
+  const std::int64_t most = (global_batch + replicas - 1) / replicas;
+  if (micro_batches <= most) return;
+  throw ConfigError(
+      fmt::format("train.accumulate: {} micro-batches are more than the {} samples that a replica "
+                  "has of a step; give fewer",
+                  micro_batches, most));
+}
+
 BatchIteratorOptions iterator_options(const Dataset& dataset, const Experiment& experiment,
                                       const GridMembership& grid, const TrainerOptions& options) {
+  expect_samples_for(experiment.train.accumulate, experiment.train.global_batch, grid.grid().pc);
   LoaderOptions loader = loader_options(experiment, dataset);
   // Those of [data], then those of the program.
   const std::vector<Augmentation>& own = options.augmentations;
