@@ -325,6 +325,12 @@ TEST(LoadDatasetTest, Cifar10NeedsAPath) {
   EXPECT_THAT(text, HasSubstr("data.path: missing; set it to the folder with data_batch_1.bin"));
 }
 
+TEST(LoadDatasetTest, ARelativePathIsToldAsAWholeOne) {
+  const std::string text = error_text<DataError>(
+      [] { return load_dataset({.name = "cifar10", .path = "no-such-folder"}, model_input, 4); });
+  EXPECT_THAT(text, HasSubstr((std::filesystem::current_path() / "no-such-folder").string()));
+}
+
 // Data files that are cut or changed anywhere: always a DataError or a data set, never a crash.
 
 constexpr std::array idx_names = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",

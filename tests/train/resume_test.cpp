@@ -428,6 +428,21 @@ TEST(ResumeTest, ACompleteRunKeepsItsModelOnOtherRanks) {
   }
 }
 
+TEST(ResumeTest, StepsOnOtherRanksAreComparedWithSynchronousOnesOfThese) {
+  const Experiment experiment = experiment_of("synchronous");
+  for (const int ranks : {1, 4}) {
+    const ScratchFolder folder;
+    ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 4).stopped);
+    run_in(folder.path(), ranks, experiment, "auto");
+
+    const json end = events(folder.path(), "end").back();
+    EXPECT_GE(end["global_reductions"], 4) << ranks;
+    EXPECT_EQ(end["synchronous_reductions"], end["global_reductions"]) << ranks;
+    EXPECT_EQ(end["synchronous_bytes"], end["global_bytes"]) << ranks;
+    EXPECT_EQ(end["synchronous_bytes_sent"], end["bytes_sent"]) << ranks;
+  }
+}
+
 // Which ends within its second epoch, where all ranks are parked.
 TEST(ResumeTest, ALongerCyclicRunGoesOnWithItsEpoch) {
   for (const double warm_up : {0.0, 1.0}) {

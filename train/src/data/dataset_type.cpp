@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -201,6 +202,17 @@ DatasetShape dataset_shape(const Experiment::Data& data) {
   return dataset_type(data.name).shape(data);
 }
 
+namespace {
+
+// An error then names the folder wherever the run was started: config.toml of a run has the path
+// as it was given.
+Experiment::Data with_absolute_path(Experiment::Data data) {
+  if (!data.path.empty()) data.path = std::filesystem::absolute(data.path).string();
+  return data;
+}
+
+}  // namespace
+
 Dataset load_dataset(const Experiment::Data& data, const tensor::Shape& model_input,
                      std::int64_t model_classes) {
   const DatasetType& type = dataset_type(data.name);
@@ -209,7 +221,7 @@ Dataset load_dataset(const Experiment::Data& data, const tensor::Shape& model_in
   // nothing.
   if (shape.image == tensor::Shape{}) shape.image = model_input;
   if (shape.classes == 0) shape.classes = model_classes;
-  Dataset dataset = type.load(data, shape);
+  Dataset dataset = type.load(with_absolute_path(data), shape);
   replace_normalisation(dataset.mean, data.mean, "data.mean");
   replace_normalisation(dataset.stddev, data.stddev, "data.stddev");
   return dataset;

@@ -10,7 +10,7 @@ namespace rondo::train {
 namespace {
 
 constexpr std::string_view name = "progress";
-constexpr std::uint32_t version = 3;
+constexpr std::uint32_t version = 4;
 
 // Numbers, in the order in which `visit` is given them, written or read.
 template <typename State, typename Visit>
@@ -22,6 +22,7 @@ void visit_numbers(State& state, Visit visit) {
   visit(state.best_accuracy);
   visit(state.seconds);
   visit(state.work);
+  visit(state.synchronous);
   visit(state.trained_samples);
   visit(state.minibatch);
   visit(state.in_epoch);

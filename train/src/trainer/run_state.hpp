@@ -30,6 +30,20 @@ struct Work {
   }
 };
 
+/// What synchronous updates would have moved in the same steps: the table at the end of a run
+/// compares.
+struct SynchronousWork {
+  std::uint64_t reductions = 0;
+  std::uint64_t bytes = 0;       ///< that are reduced
+  std::uint64_t bytes_sent = 0;  ///< sum over the ranks
+
+  friend SynchronousWork operator+(const SynchronousWork& a, const SynchronousWork& b) noexcept {
+    return {.reductions = a.reductions + b.reductions,
+            .bytes = a.bytes + b.bytes,
+            .bytes_sent = a.bytes_sent + b.bytes_sent};
+  }
+};
+
 /// How far a run has come on one rank, with the figures of the epoch under way: a part of a
 /// checkpoint. The figures are in it so that the lines of a resumed run are those of one that was
 /// never stopped.
@@ -44,6 +58,7 @@ struct RunState {
   EpochMetrics last_epoch = {};
   double seconds = 0.0;  ///< of everything, as the log counts
   Work work = {};        ///< of the epochs before
+  SynchronousWork synchronous = {};
   double trained_samples = 0.0;
   // These are of this rank.
   std::int64_t minibatch = 0;          ///< of its own pace

@@ -205,6 +205,7 @@ RunState Trainer::run_state() const {
           .last_epoch = last_epoch_,
           .seconds = log_.so_far().seconds,
           .work = work_,
+          .synchronous = synchronous_work(),
           .trained_samples = trained_samples_,
           .minibatch = minibatch_,
           .in_epoch = scheme_->counters() - epoch_before_,
@@ -222,6 +223,8 @@ void Trainer::restore_run_state(const RunState& state) {
   last_epoch_ = state.last_epoch;
   last_epoch_.injected = !injections_.empty();
   work_ = state.work;
+  synchronous_before_ = state.synchronous;
+  part_first_ = state.step;
   trained_samples_ = state.trained_samples;
   minibatch_ = state.minibatch;
   epoch_before_ = scheme_->counters() - state.in_epoch;

@@ -245,14 +245,22 @@ void Trainer::close_epoch() {
   trained_samples_ += losses_.total().samples;
 }
 
-// An epoch's last batch may be short.
-std::uint64_t Trainer::synchronous_bytes_sent() const {
-  const std::int64_t last = step_ / batches_.steps();
-  const auto bytes = [&](std::int64_t step, std::int64_t count) {
+// Of the steps since the run was begun or resumed, by the ranks and the grid of now, and of those
+// before. An epoch's last batch may be short.
+SynchronousWork Trainer::synchronous_work() const {
+  const std::int64_t ends = step_ / batches_.steps() - part_first_ / batches_.steps();
+  const auto sent = [&](std::int64_t step, std::int64_t count) {
     return static_cast<std::uint64_t>(count) *
            grid_.sent_by_all(model_, batches_.samples(step), experiment_);
   };
-  return bytes(0, step_ - last) + bytes(batches_.steps() - 1, last);
+  const auto steps = static_cast<std::uint64_t>(step_ - part_first_);
+  const std::uint64_t gradient_bytes =
+      grid_.reduced_by_all() * tensor::size_of(gradient_type_of(experiment_));
+  const SynchronousWork part{
+      .reductions = gradient_bytes > 0 ? steps : 0,
+      .bytes = steps * gradient_bytes,
+      .bytes_sent = sent(0, step_ - part_first_ - ends) + sent(batches_.steps() - 1, ends)};
+  return synchronous_before_ + part;
 }
 
 // One of the user's own has a name of its own.
@@ -262,10 +270,8 @@ std::string Trainer::scheme_name() const {
 }
 
 RunSummary Trainer::summary(const std::string& reason) const {
-  const auto steps = static_cast<std::uint64_t>(step_);
   const bool lazy = scheme_of(experiment_.update).windows;
-  const std::uint64_t gradient_bytes =
-      grid_.reduced_by_all() * tensor::size_of(gradient_type_of(experiment_));
+  const SynchronousWork synchronous = synchronous_work();
   return {.reason = reason,
           .scheme = scheme_name(),
           .steps = step_,
@@ -275,14 +281,12 @@ RunSummary Trainer::summary(const std::string& reason) const {
           .wait_seconds = work_.waiting,
           .global_reductions = work_.counters.global_reductions,
           .local_reductions = work_.counters.local_reductions,
-          // What synchronous updates of the same steps would have moved: the table at the end of a
-          // run compares.
-          .synchronous_reductions = gradient_bytes > 0 ? steps : 0,
+          .synchronous_reductions = synchronous.reductions,
           .global_bytes = work_.counters.global_bytes,
           .local_bytes = work_.counters.local_bytes,
-          .synchronous_bytes = steps * gradient_bytes,
+          .synchronous_bytes = synchronous.bytes,
           .bytes_sent = work_.bytes_sent,
-          .synchronous_bytes_sent = synchronous_bytes_sent(),
+          .synchronous_bytes_sent = synchronous.bytes_sent,
           .lazy_iterations = lazy ? std::max<std::int64_t>(step_ - warm_up_steps_, 0) : 0,
           .lazy_reductions = work_.counters.lazy_reductions,
           .peak_bytes = account_.peak(),
