@@ -60,8 +60,9 @@ ADDRESS = Build(
     CLANG,
     [*SANITIZED, "-Db_sanitize=address,undefined"],
     "sanitizer",
-    without=["examples"],
+    without=["examples", "slow"],
 )
+ADDRESS_SLOW = Build("address", CLANG, ADDRESS.options, "sanitizer", suites=["slow"])
 THREAD = Build(
     "thread", CLANG, [*SANITIZED, "-Db_sanitize=thread"], "sanitizer", suites=["threads"]
 )
@@ -244,6 +245,7 @@ def check_pytorch(check):
 
 def check_rest(check):
     check.test(SLOW)  # boots virtual machines, and a browser
+    check.test(ADDRESS_SLOW)
     check.build(SEPARATE)
     if check.configure(TIDY):
         sources = f"^{re.escape(str(pathlib.Path.cwd()))}/(transport|tensor|sync|train|tools|examples)/"
