@@ -3,13 +3,7 @@
 #include <cstdlib>
 #include <new>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RONDO_SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define RONDO_SANITIZED
-#endif
-#endif
+#include "support/sanitized.hpp"
 
 namespace {
 

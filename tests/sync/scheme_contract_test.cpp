@@ -20,6 +20,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "support/allocations.hpp"
+#include "support/sanitized.hpp"
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 #include "sync/schemes_under_test.hpp"
@@ -279,7 +280,8 @@ TEST_P(SchemeContractTest, ALostRankIsAnErrorAndTheSchemeCanBeDestroyed) {
 
 void expect_no_allocations(const UnderTest& tested, Backend backend) {
   World{backend, 4}.run([&](transport::World& world) {
-    TrainingRun run(tested, world, {5000, 20, 300, 100'000});
+    const std::size_t longest = rondo::test::sanitized ? 20'000 : 100'000;
+    TrainingRun run(tested, world, {5000, 20, 300, longest});
     run.train(30);  // pools fill: of two communicators in each of the orders that there are
 
     const std::size_t before = rondo::test::allocations_of_this_thread();

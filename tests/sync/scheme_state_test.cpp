@@ -15,6 +15,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/sanitized.hpp"
 #include "support/world.hpp"
 #include "sync/schemes_under_test.hpp"
 
@@ -44,7 +45,9 @@ class SchemeStateTest : public testing::TestWithParam<std::tuple<Backend, UnderT
 };
 
 TEST_P(SchemeStateTest, ARestoredRunGoesOnWithTheSameBits) {
-  for (const int before : {0, 1, 5, 9}) {
+  const std::vector<int> steps =
+      rondo::test::sanitized ? std::vector{0, 5} : std::vector{0, 1, 5, 9};
+  for (const int before : steps) {
     world().run([before](transport::World& world) {
       TrainingRun run(tested(), world);
       run.train(before);

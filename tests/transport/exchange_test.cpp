@@ -16,6 +16,7 @@
 #include <rondo/transport/error.hpp>
 
 #include "support/backends.hpp"
+#include "support/sanitized.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::exchange_test {
@@ -74,6 +75,7 @@ TEST_P(ExchangeTest, GathersAtEveryRoot) {
   for_all([](Communicator& comm, std::pmr::memory_resource* memory) {
     for (int root = 0; root < comm.size(); ++root) {
       for (const std::size_t count : {0U, 1U, 1000U, 100'000U}) {
+        if (test::sanitized && count > 1000 && root != comm.size() / 2) continue;
         Buffer in(count, memory);
         Buffer out(comm.rank() == root ? count * static_cast<std::size_t>(comm.size()) : 0, memory);
         fill(in, comm.rank(), root);

@@ -21,6 +21,7 @@
 #include <rondo/transport/error.hpp>
 
 #include "support/processes.hpp"
+#include "support/sanitized.hpp"
 #include "support/scratch_folder.hpp"
 
 namespace rondo::transport::process_test {
@@ -64,8 +65,9 @@ TEST(ProcessTest, ReachesMemoryThatCameLater) {
   });
 }
 
-TEST(ProcessTest, Ends200WorldsOf4ProcessesAfterABarrier) {
-  for (int i = 0; i < 200; ++i) {
+TEST(ProcessTest, EndsManyWorldsOf4ProcessesAfterABarrier) {
+  constexpr int worlds = test::sanitized ? 25 : 200;
+  for (int i = 0; i < worlds; ++i) {
     test::expect_success(4, [](World& world) { world.communicator().barrier().wait(); });
     ASSERT_FALSE(HasFailure()) << "world " << i;
   }
@@ -357,8 +359,9 @@ TEST(ProcessTest, NamesTheRankThatDoesNotCome) {
 }
 
 // Some leave without a word to the others: who is early then meets ranks that still meet.
-void attach_200_times() {
-  for (int i = 0; i < 200; ++i) {
+void attach_many_times() {
+  constexpr int times = rondo::test::sanitized ? 50 : 200;
+  for (int i = 0; i < times; ++i) {
     World world = World::attach(rondo::test::quick_options());
     if (i % 4 != 0) continue;
     std::vector<int> sum{world.rank()};
@@ -416,12 +419,12 @@ TEST(AttachTest, KeepsTheSettingsOfTheHostProgram) {
   }
 }
 
-TEST(AttachTest, JoinsTheSameJob200TimesOverSocketsOfTheNode) {
-  rondo::test::expect_success(4, rondo::test::meet_locally(), attach_200_times);
+TEST(AttachTest, JoinsTheSameJobManyTimesOverSocketsOfTheNode) {
+  rondo::test::expect_success(4, rondo::test::meet_locally(), attach_many_times);
 }
 
-TEST(AttachTest, JoinsTheSameJob200TimesOverTheStore) {
-  rondo::test::expect_success(4, rondo::test::meet_over_tcp(), attach_200_times);
+TEST(AttachTest, JoinsTheSameJobManyTimesOverTheStore) {
+  rondo::test::expect_success(4, rondo::test::meet_over_tcp(), attach_many_times);
 }
 
 // The store lives as long as the World.
