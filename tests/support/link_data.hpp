@@ -24,12 +24,17 @@ inline std::int32_t link_value(std::size_t rank, std::size_t i) {
   return static_cast<std::int32_t>((rank * 100'003 + i) % 500'009);
 }
 
-/// `elements` of them from each of `ranks`.
+/// `elements` of them.
+inline Ints link_input(std::size_t rank, std::size_t elements) {
+  Ints data(elements);
+  for (std::size_t i = 0; i < elements; ++i) data[i] = link_value(rank, i);
+  return data;
+}
+
+/// Those of each of `ranks`.
 inline Buffers<std::int32_t> link_inputs(std::size_t ranks, std::size_t elements) {
-  Buffers<std::int32_t> data(ranks, Ints(elements));
-  for (std::size_t r = 0; r < ranks; ++r) {
-    for (std::size_t i = 0; i < elements; ++i) data[r][i] = link_value(r, i);
-  }
+  Buffers<std::int32_t> data;
+  for (std::size_t r = 0; r < ranks; ++r) data.push_back(link_input(r, elements));
   return data;
 }
 

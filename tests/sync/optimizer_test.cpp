@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -44,6 +46,14 @@ struct Kind {
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
+/// As random_values(), but made once: long ones take longer than what is done with them.
+const std::vector<float>& known_values(std::size_t size, std::uint32_t seed) {
+  static std::map<std::pair<std::size_t, std::uint32_t>, std::vector<float>> known;
+  std::vector<float>& values = known[{size, seed}];
+  if (values.size() != size) values = random_values(size, seed);
+  return values;
+}
+
 class OptimizerTest : public testing::TestWithParam<Kind> {
  protected:
   static std::unique_ptr<Optimizer> make(std::size_t size, transport::Team* team = nullptr) {
@@ -64,9 +74,9 @@ class OptimizerTest : public testing::TestWithParam<Kind> {
 
   static std::vector<float> trained(Optimizer& optimizer, const std::vector<std::size_t>& cuts) {
     const std::size_t size = cuts.back();
-    std::vector<float> w = random_values(size, 4);
+    std::vector<float> w = known_values(size, 4);
     for (std::uint32_t step = 0; step < 3; ++step) {
-      const std::vector<float> g = random_values(size, 5 + step);
+      const std::vector<float>& g = known_values(size, 5 + step);
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
         const std::size_t count = cuts[i + 1] - cuts[i];
         optimizer.update(cuts[i], std::span(w).subspan(cuts[i], count),

@@ -93,10 +93,10 @@ using RingAllgatherTest = LinkSharesTest;
 Ints gathered(const Layout& layout) {
   Ints all(layout.rows * layout.stride(), -1);
   for (std::size_t row = 0; row < layout.rows; ++row) {
+    std::size_t at = row * layout.stride();
     for (std::size_t r = 0; r < layout.shares.size(); ++r) {
-      for (std::size_t i = 0; i < layout.shares[r]; ++i) {
-        all[row * layout.stride() + layout.before(r) + i] =
-            link_value(r, row * layout.shares[r] + i);
+      for (std::size_t i = 0; i < layout.shares[r]; ++i, ++at) {
+        all[at] = link_value(r, row * layout.shares[r] + i);
       }
     }
   }
@@ -109,7 +109,7 @@ TEST_P(RingAllgatherTest, PutsAllSharesTogetherWithTheClosedFormsMessages) {
     Buffers<std::int32_t> in;
     Buffers<std::int32_t> out(ranks(), Ints(layout.rows * layout.stride(), -1));
     for (std::size_t r = 0; r < ranks(); ++r) {
-      in.push_back(test::link_inputs(r + 1, layout.rows * layout.shares[r])[r]);
+      in.push_back(test::link_input(r, layout.rows * layout.shares[r]));
     }
     std::vector<Posted> posted;
     for (std::size_t r = 0; r < ranks(); ++r) {
@@ -121,7 +121,8 @@ TEST_P(RingAllgatherTest, PutsAllSharesTogetherWithTheClosedFormsMessages) {
 
     links.run(algorithms::ring, posted, late());
 
-    for (const Ints& mine : out) EXPECT_EQ(mine, gathered(layout));
+    const Ints all = gathered(layout);
+    for (const Ints& mine : out) EXPECT_EQ(mine, all);
     test::expect_link_traffic(links, test::LinkAlgorithm::ring, posted, segment_bytes());
   }
 }
@@ -154,12 +155,6 @@ INSTANTIATE_TEST_SUITE_P(Memory, RingAllgatherTest, testing::ValuesIn(test::link
 
 using RingReduceScatterTest = LinkSharesTest;
 
-std::int32_t sum_at(std::size_t ranks, std::size_t i) {
-  std::int32_t sum = 0;
-  for (std::size_t r = 0; r < ranks; ++r) sum += link_value(r, i);
-  return sum;
-}
-
 TEST_P(RingReduceScatterTest, GivesEachRankTheSumOfItsShareWithTheClosedFormsMessages) {
   for (const Layout& layout : layouts()) {
     LinkRanks links(ranks(), script(), segment_bytes());
@@ -175,12 +170,17 @@ TEST_P(RingReduceScatterTest, GivesEachRankTheSumOfItsShareWithTheClosedFormsMes
 
     links.run(algorithms::ring, posted, late());
 
+    const Ints sums = test::link_sums(ranks(), layout.rows * layout.stride());
     for (std::size_t r = 0; r < ranks(); ++r) {
-      for (std::size_t i = 0; i < out[r].size(); ++i) {
-        const std::size_t row = i / layout.shares[r];
-        const std::size_t column = layout.before(r) + i % layout.shares[r];
-        ASSERT_EQ(out[r][i], sum_at(ranks(), row * layout.stride() + column));
+      const std::size_t before = layout.before(r);
+      Ints expected;
+      for (std::size_t row = 0; row < layout.rows; ++row) {
+        const auto first =
+            sums.begin() + static_cast<std::ptrdiff_t>(row * layout.stride() + before);
+        expected.insert(expected.end(), first,
+                        first + static_cast<std::ptrdiff_t>(layout.shares[r]));
       }
+      ASSERT_EQ(out[r], expected);
     }
     EXPECT_EQ(in, test::link_inputs(ranks(), layout.rows * layout.stride()));
     test::expect_link_traffic(links, test::LinkAlgorithm::ring, posted, segment_bytes());
@@ -201,12 +201,14 @@ TEST_P(RingReduceScatterTest, PutsTheSumWhereTheOwnShareWasAndLeavesTheRest) {
 
     links.run(algorithms::ring, posted, late());
 
+    const Ints sums = test::link_sums(ranks(), layout.rows * layout.stride());
     for (std::size_t r = 0; r < ranks(); ++r) {
-      for (std::size_t i = 0; i < data[r].size(); ++i) {
-        const std::size_t column = i % layout.stride();
-        const bool own = column >= layout.before(r) && column < layout.before(r) + layout.shares[r];
-        ASSERT_EQ(data[r][i], own ? sum_at(ranks(), i) : link_value(r, i));
+      Ints expected = test::link_input(r, sums.size());
+      for (std::size_t row = 0; row < layout.rows; ++row) {
+        const auto own = static_cast<std::ptrdiff_t>(row * layout.stride() + layout.before(r));
+        std::copy_n(sums.begin() + own, layout.shares[r], expected.begin() + own);
       }
+      ASSERT_EQ(data[r], expected);
     }
   }
 }

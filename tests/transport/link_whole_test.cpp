@@ -120,7 +120,7 @@ TEST_P(TreeBroadcastTest, GivesAllTheRootsDataWithTheClosedFormsMessages) {
 
     links.run(algorithms::tree_broadcast, posted, late());
 
-    const Ints expected = test::link_inputs(ranks(), elements())[root];
+    const Ints expected = test::link_input(root, elements());
     for (const Ints& mine : data) EXPECT_EQ(mine, expected);
     test::expect_link_traffic(links, test::LinkAlgorithm::tree, posted, segment_bytes());
   }
@@ -164,8 +164,8 @@ TEST_P(TreeReduceTest, SumsWhereTheRootsDataIs) {
     links.run(algorithms::tree_reduce, post_reduce(data, data[root], root), late());
 
     for (std::size_t r = 0; r < ranks(); ++r) {
-      EXPECT_EQ(data[r], r == root ? test::link_sums(ranks(), elements())
-                                   : test::link_inputs(ranks(), elements())[r]);
+      EXPECT_EQ(data[r],
+                r == root ? test::link_sums(ranks(), elements()) : test::link_input(r, elements()));
     }
   }
 }
