@@ -29,13 +29,19 @@ using test::Memory;
 using testing::Combine;
 using testing::Values;
 
-class PointToPointTest : public testing::TestWithParam<std::tuple<Backend, Memory, int>> {
+// Parameters: backend, ranks, and what a suite has besides.
+template <typename... More>
+class LinksTest : public testing::TestWithParam<std::tuple<Backend, int, More...>> {
  protected:
-  test::World world() const { return {std::get<0>(GetParam()), ranks()}; }
-  Memory memory() const { return std::get<1>(GetParam()); }
-  int ranks() const { return std::get<2>(GetParam()); }
+  test::World world() const { return {std::get<0>(this->GetParam()), ranks()}; }
+  int ranks() const { return std::get<1>(this->GetParam()); }
   int next(const World& world) const { return (world.rank() + 1) % ranks(); }
   int previous(const World& world) const { return (world.rank() + ranks() - 1) % ranks(); }
+};
+
+class PointToPointTest : public LinksTest<Memory> {
+ protected:
+  Memory memory() const { return std::get<2>(GetParam()); }
 
   template <typename T>
   std::pmr::vector<T> buffer(World& world, std::size_t elements, T first) const {
@@ -44,6 +50,9 @@ class PointToPointTest : public testing::TestWithParam<std::tuple<Backend, Memor
     return data;
   }
 };
+
+// Of messages whose memory does not matter.
+using MessagesTest = LinksTest<>;
 
 constexpr std::size_t sizes[] = {0, 1, 7, 14, 15, 1000, 2048, 10'007, 300'001};
 
@@ -63,7 +72,7 @@ TEST_P(PointToPointTest, SendsRoundTheRing) {
   });
 }
 
-TEST_P(PointToPointTest, MatchesInTheOrderPostedPerTag) {
+TEST_P(MessagesTest, MatchesInTheOrderPostedPerTag) {
   world().run([&](World& world) {
     Communicator& comm = world.communicator();
     constexpr int messages = 100;
@@ -123,7 +132,7 @@ TEST_P(PointToPointTest, ExchangesHalosOfStridedRows) {
 }
 
 // What the message does not fill stays as it was, in rows that lie apart, too.
-TEST_P(PointToPointTest, AShorterMessageFillsABeginOfTheRows) {
+TEST_P(MessagesTest, AShorterMessageFillsABeginOfTheRows) {
   world().run([&](World& world) {
     const std::vector<int> out(3, 7);
     std::vector<int> in(12, -1);
@@ -136,7 +145,7 @@ TEST_P(PointToPointTest, AShorterMessageFillsABeginOfTheRows) {
   });
 }
 
-TEST_P(PointToPointTest, PassesATokenRound) {
+TEST_P(MessagesTest, PassesATokenRound) {
   world().run([&](World& world) {
     Communicator& comm = world.communicator();
     constexpr std::uint64_t laps = 50;
@@ -153,7 +162,7 @@ TEST_P(PointToPointTest, PassesATokenRound) {
   });
 }
 
-TEST_P(PointToPointTest, ASignalThatHasNotComeIsNotThere) {
+TEST_P(MessagesTest, ASignalThatHasNotComeIsNotThere) {
   world().run([&](World& world) {
     Communicator& comm = world.communicator();
     std::uint64_t value = 7;
@@ -187,7 +196,7 @@ TEST_P(PointToPointTest, DoesNotDisturbCollectives) {
   });
 }
 
-TEST_P(PointToPointTest, ALongerMessageThanItsPlaceIsAnError) {
+TEST_P(MessagesTest, ALongerMessageThanItsPlaceIsAnError) {
   if (ranks() == 1) return;
   world().run([&](World& world) {
     std::vector<std::int32_t> data(100'000, 1);
@@ -201,7 +210,7 @@ TEST_P(PointToPointTest, ALongerMessageThanItsPlaceIsAnError) {
   });
 }
 
-TEST_P(PointToPointTest, ReportsALostPeerThroughTheRequest) {
+TEST_P(MessagesTest, ReportsALostPeerThroughTheRequest) {
   if (ranks() == 1) return;
   world().run_without(ranks() - 1, [&](World& world) {
     std::vector<std::int32_t> data(1);
@@ -213,7 +222,7 @@ TEST_P(PointToPointTest, ReportsALostPeerThroughTheRequest) {
   });
 }
 
-TEST_P(PointToPointTest, AReceiveThatIsGivenUpLeavesItsMessageToTheNext) {
+TEST_P(MessagesTest, AReceiveThatIsGivenUpLeavesItsMessageToTheNext) {
   world().run([&](World& world) {
     Communicator& comm = world.communicator();
     std::vector<std::int32_t> mine(3, world.rank());
@@ -233,7 +242,7 @@ TEST_P(PointToPointTest, AReceiveThatIsGivenUpLeavesItsMessageToTheNext) {
   });
 }
 
-TEST_P(PointToPointTest, OnlyReceivesCanBeGivenUp) {
+TEST_P(MessagesTest, OnlyReceivesCanBeGivenUp) {
   world().run([&](World& world) {
     Request barrier = world.communicator().barrier();
 
@@ -364,15 +373,22 @@ TEST(ShareTest, ShowsEveryRankTheOthersMemory) {
   });
 }
 
-std::string name_of(const testing::TestParamInfo<PointToPointTest::ParamType>& info) {
-  return std::string(test::name_of(std::get<0>(info.param))) +
-         test::name_of(std::get<1>(info.param)) + std::to_string(std::get<2>(info.param)) + "ranks";
+template <typename Param>
+std::string links_and_ranks(const Param& param) {
+  return test::name_of(std::get<0>(param)) + std::to_string(std::get<1>(param)) + "ranks";
 }
 
+const auto backends = Values(Backend::shm, Backend::shm_nodes, Backend::hierarchy);
+const auto numbers_of_ranks = Values(1, 2, 3, 5);
+
 INSTANTIATE_TEST_SUITE_P(Links, PointToPointTest,
-                         Combine(Values(Backend::shm, Backend::shm_nodes, Backend::hierarchy),
-                                 Values(Memory::arena, Memory::ordinary), Values(1, 2, 3, 5)),
-                         name_of);
+                         Combine(backends, numbers_of_ranks,
+                                 Values(Memory::arena, Memory::ordinary)),
+                         [](const auto& of) {
+                           return links_and_ranks(of.param) + test::name_of(std::get<2>(of.param));
+                         });
+INSTANTIATE_TEST_SUITE_P(Links, MessagesTest, Combine(backends, numbers_of_ranks),
+                         [](const auto& of) { return links_and_ranks(of.param); });
 
 }  // namespace
 }  // namespace rondo::transport::point_to_point_test
