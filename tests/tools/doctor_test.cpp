@@ -43,8 +43,14 @@ json examine(const std::vector<std::string>& options) {
   return report;
 }
 
+// It takes a while, so that the tests share it.
+const json& report_of_two_ranks() {
+  static const json report = examine({"-n", "2", "--threads", "1"});
+  return report;
+}
+
 TEST(DoctorTest, MeasuresKernelsAndLinks) {
-  const json report = examine({"-n", "2", "--threads", "1"});
+  const json& report = report_of_two_ranks();
   EXPECT_EQ(report["format"], 1);
   EXPECT_GT(finding(report, "kernel")["values"]["gflops_per_second"], 0.0);
   EXPECT_EQ(finding(report, "kernels_together")["values"]["threads"], 2);
@@ -76,8 +82,7 @@ TEST(DoctorTest, GivesEachFindingAllItsParts) {
 TEST(DoctorTest, GivesOnlyValuesThatAreDocumented) {
   std::ifstream page(sources() / "docs/troubleshooting.md");
   const std::string text(std::istreambuf_iterator<char>(page), {});
-  const json report = examine({"-n", "2", "--threads", "1"});
-  for (const json& one : report["findings"]) {
+  for (const json& one : report_of_two_ranks()["findings"]) {
     for (const auto& [name, value] : one["values"].items()) {
       if (name.starts_with("megabits_") || name.starts_with("pool_")) continue;
       EXPECT_THAT(text, HasSubstr("`" + name + "`")) << one["check"];
