@@ -108,5 +108,26 @@ TEST(ProbeTest, EndsWhenNothingArrives) {
   EXPECT_EQ(fabric.pending(), 0);
 }
 
+TEST(ProbeResultsTest, TellOfSilenceWhereNothingElseIsWrong) {
+  const ProbeResult good;
+  const ProbeResult silent{.problem = "nothing came", .silent = true};
+  const ProbeResult failed{.problem = "unreachable"};
+
+  EXPECT_FALSE(carries_nothing({good, good}));
+  EXPECT_TRUE(carries_nothing({good, silent, silent}));
+  // Its neighbours are silent because of it: another library may connect.
+  EXPECT_FALSE(carries_nothing({silent, failed, silent}));
+}
+
+TEST(ProbeResultsTest, NameTheRankThatKnowsWhy) {
+  const ProbeResult good;
+  const ProbeResult silent{.problem = "nothing came", .silent = true};
+  const ProbeResult failed{.problem = "unreachable"};
+
+  EXPECT_EQ(first_cause({good, good}), 2U);
+  EXPECT_EQ(first_cause({good, silent, silent}), 1U);
+  EXPECT_EQ(first_cause({silent, good, failed, failed}), 2U);
+}
+
 }  // namespace
 }  // namespace rondo::transport::bootstrap::probe_test

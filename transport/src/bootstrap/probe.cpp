@@ -195,4 +195,20 @@ ProbeResult probe(Link& link, const Neighbours& neighbours, bool measures,
   return result;
 }
 
+std::size_t first_cause(const std::vector<ProbeResult>& results) {
+  const auto rank_where = [&](bool silent) {
+    const auto found = std::ranges::find_if(results, [&](const ProbeResult& result) {
+      return !result.problem.empty() && result.silent == silent;
+    });
+    return static_cast<std::size_t>(found - results.begin());
+  };
+  const std::size_t failed = rank_where(false);
+  return failed < results.size() ? failed : rank_where(true);
+}
+
+bool carries_nothing(const std::vector<ProbeResult>& results) {
+  const std::size_t cause = first_cause(results);
+  return cause < results.size() && results[cause].silent;
+}
+
 }  // namespace rondo::transport::bootstrap

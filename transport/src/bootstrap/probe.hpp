@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -29,13 +30,20 @@ struct ProbeResult {
   std::string problem = {};       ///< why the link is no good; empty when it is
   std::uint64_t nanoseconds = 0;  ///< for `probe_bytes` to the next node; 0: not measured
 
-  bool silent = false;       ///< nothing has failed, and the first messages have not come
-  bool is_connected = true;  ///< false: the link could not be connected, and nothing was sent
+  bool silent = false;  ///< nothing has failed, and the first messages have not come
 
   static auto fields(auto& result) {
-    return std::tie(result.problem, result.nanoseconds, result.silent, result.is_connected);
+    return std::tie(result.problem, result.nanoseconds, result.silent);
   }
 };
+
+/// Of all ranks' results: the first rank on which something has failed, else the first to which
+/// nothing has come, which does not know why; the number of ranks when there is no problem.
+[[nodiscard]] std::size_t first_cause(const std::vector<ProbeResult>& results);
+
+/// Do the results tell of silence alone? Then another library cannot do better. Where something has
+/// failed on a rank, its neighbours are silent, too, which says nothing of the wire.
+[[nodiscard]] bool carries_nothing(const std::vector<ProbeResult>& results);
 
 /// What is sent to measure the speed.
 inline constexpr std::size_t probe_bytes = std::size_t{512} << 10U;

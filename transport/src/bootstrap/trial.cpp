@@ -21,7 +21,6 @@
 #include <set>
 #include <string>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -189,17 +188,13 @@ class Trial {
       mine.problem = error.what();
     }
     const auto addresses = exchange(*channel_, mine);
-    tried.problem = first_problem(addresses);
+    tried.problem = problem_of(addresses, first_problem(addresses));
     if (tried.problem.empty()) {
       const ProbeResult mine_probed = connect_and_probe(*tried.link, addresses, measures, is_last);
       const auto probed = exchange_while_moving(*tried.link, mine_probed);
-      tried.problem = first_problem(probed);
+      tried.problem = problem_of(probed, first_cause(probed));
       tried.nanoseconds = std::ranges::max(probed, {}, &ProbeResult::nanoseconds).nanoseconds;
-      // A rank that has not connected is silent to its neighbours, which says nothing of the wire.
-      if (std::ranges::any_of(probed, &ProbeResult::silent) &&
-          std::ranges::all_of(probed, &ProbeResult::is_connected)) {
-        dead_.emplace(candidate.kind, candidate.network);
-      }
+      if (carries_nothing(probed)) dead_.emplace(candidate.kind, candidate.network);
     }
     if (tried.problem.empty()) return tried;
     tried.link.reset();
@@ -246,7 +241,7 @@ class Trial {
         link.connect(static_cast<int>(r), addresses[r].address);
       }
     } catch (const Error& error) {
-      return {.problem = error.what(), .is_connected = false};
+      return {.problem = error.what()};
     }
     // Without another way a host that is merely slow gets more time.
     const std::chrono::seconds limit = is_last ? last_limit : probe_limit;
@@ -263,21 +258,18 @@ class Trial {
     return exchanged.get();
   }
 
-  // "rank 3 on h2: ..."; empty when there is none. Ranks to which nothing has come do not know why.
+  // The number of ranks when none has any.
+  [[nodiscard]] static std::size_t first_problem(const std::vector<LinkAddress>& addresses) {
+    const auto has_one = [](const LinkAddress& address) { return !address.problem.empty(); };
+    return static_cast<std::size_t>(std::ranges::find_if(addresses, has_one) - addresses.begin());
+  }
+
+  // "rank 3 on h2: ..."; empty when there is no such rank.
   template <typename Card>
-  [[nodiscard]] std::string first_problem(const std::vector<Card>& cards) const {
-    const auto has_cause = [](const Card& card) {
-      if constexpr (std::is_same_v<Card, ProbeResult>) return !card.problem.empty() && !card.silent;
-      return !card.problem.empty();
-    };
-    auto found = std::ranges::find_if(cards, has_cause);
-    if (found == cards.end()) {
-      found = std::ranges::find_if(cards, [](const Card& card) { return !card.problem.empty(); });
-    }
-    if (found == cards.end()) return {};
-    const auto rank = static_cast<std::size_t>(found - cards.begin());
+  [[nodiscard]] std::string problem_of(const std::vector<Card>& cards, std::size_t rank) const {
+    if (rank == cards.size()) return {};
     return "rank " + std::to_string(rank) + " on " + membership_->peers[rank].info.host + ": " +
-           found->problem;
+           cards[rank].problem;
   }
 
   [[nodiscard]] static std::string speed_text(std::uint64_t nanoseconds) {
