@@ -11,12 +11,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/transport/error.hpp>
+
 #include "support/scratch_folder.hpp"
 
 namespace rondo::transport::bootstrap::candidates_test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 /// Files as the kernel shows them in /sys.
@@ -159,6 +163,25 @@ TEST(OffersTest, AreAllThatAnExclusionDoesNotMatch) {
                   "tcp eth0 192.168.0.0/24", "tcp eth1 192.168.1.0/24 (down)",
                   "tcp ib0 10.1.0.0/16 (excluded by transport.interface)",
                   "tcp usb0  (has no address but a link-local one)"));
+}
+
+// A port is named by its interface, which is to be up then.
+TEST(OffersTest, TellThatTheInterfaceOfANamedPortIsDown) {
+  const KernelFiles files;
+  files.add_port("mlx5_0", "InfiniBand", gid, "eth1");
+
+  EXPECT_EQ(offered("eth0,eth1", files).front(),
+            "verbs mlx5_0:1 InfiniBand fe80:0000:0000:0000 (its interface is down)");
+}
+
+TEST(OffersTest, TellWhichInterfacesThereAreWhereThePatternIsWrong) {
+  try {
+    (void)list_offers(interfaces(), "eth0,");
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("missing after the last comma"),
+                                    HasSubstr("this host has lo (127.0.0.1)")));
+  }
 }
 
 TEST(OffersTest, AreNoDevicesWithoutAnInterfaceWhereOthersAreNamed) {

@@ -89,9 +89,11 @@ constexpr const char* without_address = "its interface has no address";
 class Selection {
  public:
   Selection(const std::vector<Interface>& all, std::string_view pattern)
-      : all_(&all), pattern_(pattern), names_some_(names_interfaces(pattern)) {
-    if (!pattern.empty()) chosen_ = select_interfaces(all, pattern);
-  }
+      : all_(&all),
+        pattern_(pattern),
+        // First: what it throws tells which interfaces there are.
+        chosen_(pattern.empty() ? std::vector<Interface>() : select_interfaces(all, pattern)),
+        names_some_(names_interfaces(pattern)) {}
 
   [[nodiscard]] const Interface* find(const std::string& name) const {
     const auto found = std::ranges::find(*all_, name, &Interface::name);
@@ -112,28 +114,32 @@ class Selection {
     }
   }
 
-  /// The same for a device by the interfaces that belong to it, of which one must be named, if any
-  /// is, and not all excluded. It needs none of them to be up. Says whether it may be used.
-  [[nodiscard]] bool allows(const std::vector<const Interface*>& interfaces, Offer& offer) const {
+  /// The same for a device by the interfaces that belong to it. Where interfaces are named, it must
+  /// be one of these, and up; else they must not all be excluded, and none needs to be up.
+  void judge(const std::vector<const Interface*>& interfaces, Offer& offer) const {
     if (!names_some_) {
       const auto is_out = [&](const Interface* each) { return is_excluded(*each, pattern_); };
-      return interfaces.empty() || !std::ranges::all_of(interfaces, is_out);
+      if (!interfaces.empty() && std::ranges::all_of(interfaces, is_out)) offer.obstacle = excluded;
+      return;
     }
+    std::string obstacle = excluded;
     for (const Interface* interface : interfaces) {
       Offer judged;
       judge(*interface, judged);
-      if (!judged.obstacle.empty()) continue;
-      offer.place = judged.place;
-      return true;
+      if (judged.obstacle.empty()) {
+        offer.place = judged.place;
+        return;
+      }
+      if (judged.obstacle != excluded) obstacle = "its interface is " + judged.obstacle;
     }
-    return false;
+    offer.obstacle = std::move(obstacle);
   }
 
  private:
   const std::vector<Interface>* all_;
   std::string_view pattern_;
+  std::vector<Interface> chosen_;
   bool names_some_;
-  std::vector<Interface> chosen_ = {};
 };
 
 Offer offer_of(const Interface& interface, const Selection& selection) {
@@ -200,7 +206,7 @@ Offer offer_of_port(const fs::path& device, const std::string& number, const Sel
     if (const Interface* found = selection.find(name)) interfaces.push_back(found);
   }
   find_rdma_network(port, interfaces, offer);
-  if (!selection.allows(interfaces, offer)) offer.obstacle = excluded;
+  selection.judge(interfaces, offer);
   const std::string state = read_line(port / "state");
   if (!state.ends_with("ACTIVE")) offer.obstacle = "its port is " + state;
   return offer;
