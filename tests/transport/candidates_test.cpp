@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -389,7 +390,46 @@ TEST(CandidatesTest, AreNotJoinedAsRailsWhereTheyAreNamedOneAfterTheOther) {
     nodes.back().offers[1].place = 1;
   }
 
-  EXPECT_EQ(find_candidates(parse_fabric("auto"), nodes).ordered[0].device_of(0, 0), "mlx5_0:1");
+  EXPECT_THAT(found("ucx", nodes),
+              ElementsAre("ucx verbs mlx5_0:1", "ucx verbs mlx5_1:1", "ucx tcp eth0"));
+}
+
+// One node may have fewer of them up.
+TEST(CandidatesTest, TakeTheLastPortAgainOnNodesThatHaveFewer) {
+  std::vector<HostOffers> nodes = {node(0, {verbs("mlx5_0:1", "ib")}),
+                                   node(1, {verbs("mlx5_0:1", "ib"), verbs("mlx5_1:1", "ib")})};
+  nodes[1].offers[1].address = "another";
+  nodes[1].offers[1].place = 1;
+
+  const auto ordered = find_candidates(parse_fabric("ucx"), nodes).ordered;
+
+  ASSERT_EQ(ordered.size(), 3U);
+  EXPECT_THAT(ordered[0].devices, ElementsAre("mlx5_0:1", "mlx5_0:1"));
+  EXPECT_THAT(ordered[1].devices, ElementsAre("mlx5_0:1", "mlx5_1:1"));
+  EXPECT_FALSE(ordered[0].is_beside(ordered[1]));
+}
+
+// Other libraries over the same ports do not count, nor does what has carried nothing.
+TEST(CandidatesTest, AreTheLastNetworkWhereNothingElseIsLeft) {
+  const std::vector<Candidate> ordered = {{.kind = "verbs", .plugin = "ucx", .network = "ib"},
+                                          {.kind = "verbs", .plugin = "ofi", .network = "ib"},
+                                          {.kind = "tcp", .plugin = "tcp", .network = "a"},
+                                          {.kind = "tcp", .plugin = "ucx", .network = "a"}};
+  const std::set<Candidate::Ports> dead = {ordered[2].ports()};
+
+  EXPECT_FALSE(is_last_network(ordered, 0, {}));
+  EXPECT_TRUE(is_last_network(ordered, 0, dead));
+  EXPECT_TRUE(is_last_network(ordered, 1, dead));
+  EXPECT_TRUE(is_last_network(ordered, 2, {}));
+}
+
+TEST(CandidatesTest, AreNotTheLastNetworkWhereAnotherNamedPortIsLeft) {
+  const std::vector<Candidate> ordered = {
+      {.kind = "verbs", .plugin = "ucx", .network = "ib"},
+      {.kind = "verbs", .plugin = "ucx", .network = "ib", .turn = 1}};
+
+  EXPECT_FALSE(is_last_network(ordered, 0, {}));
+  EXPECT_TRUE(is_last_network(ordered, 1, {}));
 }
 
 TEST(FabricNamesTest, AreAPluginAndAProvider) {

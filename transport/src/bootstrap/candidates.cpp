@@ -292,7 +292,8 @@ class Search {
   Search(const std::vector<HostOffers>& nodes, Candidates& found)
       : nodes_(&nodes), found_(&found) {}
 
-  /// Adds a candidate for each network of that kind that all nodes have.
+  /// Adds a candidate for each network of that kind that all nodes have; several where the user has
+  /// named several ports of a node in it.
   void add_networks(const Candidate& like) {
     std::vector<std::string> networks;
     for (const Offer& offer : nodes_->front().offers) {
@@ -301,7 +302,12 @@ class Search {
         networks.push_back(offer.network);
       }
     }
-    for (const std::string& network : networks) add_network(like, network);
+    for (const std::string& network : networks) {
+      Candidate candidate = like;
+      candidate.network = network;
+      const std::size_t turns = most_places(candidate);
+      for (; candidate.turn < turns; ++candidate.turn) add_network(candidate);
+    }
   }
 
   /// Adds the interfaces by which the store was reached, unless they are a candidate already.
@@ -319,13 +325,13 @@ class Search {
   }
 
  private:
-  void add_network(Candidate candidate, const std::string& network) {
-    candidate.network = network;
+  void add_network(Candidate candidate) {
+    const std::string& network = candidate.network;
     std::set<std::pair<std::string, std::string>> owners;  // of addresses: address, machine
     std::set<std::string> addresses;
     candidate.of_store = true;
     for (const HostOffers& node : *nodes_) {
-      const std::vector<const Offer*> offers = best_offers(node, candidate.kind, network);
+      const std::vector<const Offer*> offers = best_offers(node, candidate);
       if (offers.empty()) {
         leave_out(candidate.label() + ": " + why_absent(node, candidate.kind, network));
         return;
@@ -356,27 +362,51 @@ class Search {
     candidate.devices.push_back(std::move(devices));
   }
 
-  // The rails of a node: all its ports in one network that are as fast as the fastest; of those
-  // that the user has named one after the other, the first. Of
-  // interfaces with IP one: the kernel sends over one of those in a network only.
-  static std::vector<const Offer*> best_offers(const HostOffers& node, const std::string& kind,
-                                               const std::string& network) {
+  // All that a node has in a candidate's network.
+  static std::vector<const Offer*> offers_in(const HostOffers& node, const Candidate& candidate) {
     std::vector<const Offer*> offers;
     for (const Offer& offer : node.offers) {
-      if (offer.kind == kind && offer.network == network && offer.obstacle.empty()) {
+      if (offer.kind == candidate.kind && offer.network == candidate.network &&
+          offer.obstacle.empty()) {
         offers.push_back(&offer);
       }
     }
-    std::ranges::sort(offers, {}, [&](const Offer* offer) {
-      return std::tuple(offer->place, ~offer->megabits, offer->device != node.store_interface,
-                        offer->device);
-    });
-    if (kind == "tcp" && offers.size() > 1) offers.erase(offers.begin() + 1, offers.end());
+    return offers;
+  }
+
+  // The places of these among what the user has named, the preferred first.
+  static std::set<std::uint32_t> places_of(const std::vector<const Offer*>& offers) {
+    std::set<std::uint32_t> places;
+    for (const Offer* offer : offers) places.insert(offer->place);
+    return places;
+  }
+
+  // Of the node that has most.
+  [[nodiscard]] std::size_t most_places(const Candidate& candidate) const {
+    std::size_t most = 0;
+    for (const HostOffers& node : *nodes_) {
+      most = std::max(most, places_of(offers_in(node, candidate)).size());
+    }
+    return most;
+  }
+
+  // The rails of a node: all its ports in one network that are as fast as the fastest. Of those
+  // that the user has named one after the other, the one whose turn it is; a node that has fewer
+  // takes its last again. Of interfaces with IP one: the kernel sends over one of those in a
+  // network only.
+  static std::vector<const Offer*> best_offers(const HostOffers& node, const Candidate& candidate) {
+    std::vector<const Offer*> offers = offers_in(node, candidate);
     if (offers.empty()) return offers;
-    const Offer best = *offers.front();
-    std::erase_if(offers, [&](const Offer* offer) {
-      return offer->megabits < best.megabits || offer->place != best.place;
+    const std::set<std::uint32_t> places = places_of(offers);
+    const std::size_t turn = std::min<std::size_t>(candidate.turn, places.size() - 1);
+    const std::uint32_t place = *std::next(places.begin(), static_cast<std::ptrdiff_t>(turn));
+    std::erase_if(offers, [&](const Offer* offer) { return offer->place != place; });
+    std::ranges::sort(offers, {}, [&](const Offer* offer) {
+      return std::tuple(~offer->megabits, offer->device != node.store_interface, offer->device);
     });
+    if (candidate.kind == "tcp") offers.resize(1);
+    const std::uint32_t fastest = offers.front()->megabits;
+    std::erase_if(offers, [&](const Offer* offer) { return offer->megabits < fastest; });
     return offers;
   }
 
@@ -428,6 +458,14 @@ Candidate join_rails(const std::vector<const Candidate*>& rails) {
   return joined;
 }
 
+bool is_last_network(const std::vector<Candidate>& ordered, std::size_t index,
+                     const std::set<Candidate::Ports>& dead) {
+  const auto later = std::span(ordered).subspan(index);
+  return std::ranges::none_of(later, [&](const Candidate& candidate) {
+    return candidate.ports() != ordered[index].ports() && !dead.contains(candidate.ports());
+  });
+}
+
 const HostOffers* first_without(const std::vector<HostOffers>& nodes, std::string_view plugin) {
   const std::string name = " " + std::string(plugin) + " ";
   const auto lacks = [&](const HostOffers& node) {
@@ -477,8 +515,8 @@ Candidates find_candidates(const FabricName& wanted, const std::vector<HostOffer
     if (is_tcp(way)) search.add_store(like);
     std::ranges::sort(found.ordered.begin() + static_cast<std::ptrdiff_t>(first),
                       found.ordered.end(), {}, [](const Candidate& candidate) {
-                        return std::tuple(candidate.place, ~candidate.megabits, !candidate.of_store,
-                                          candidate.network);
+                        return std::tuple(candidate.place, candidate.turn, ~candidate.megabits,
+                                          !candidate.of_store, candidate.network);
                       });
   }
   // A provider that was asked for may know a device that the kernel's files do not show.

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -76,6 +77,7 @@ struct Candidate {
   std::vector<std::string> devices = {};  ///< of each node; several rails with commas between
   std::uint32_t megabits = 0;             ///< of the slowest node; 0: unknown
   std::uint32_t place = 0;                ///< see Offer
+  std::uint32_t turn = 0;                 ///< of several ports that are named in one network
   bool of_store = false;                  ///< the store was reached over it
 
   /// "tcp over eth1", as the first node sees it.
@@ -84,12 +86,21 @@ struct Candidate {
   [[nodiscard]] std::string device_of(std::size_t node, std::size_t rank_on_node) const;
   /// Neither comes before the other but for its speed.
   [[nodiscard]] bool is_beside(const Candidate& other) const noexcept {
-    return kind == other.kind && plugin == other.plugin && place == other.place;
+    return kind == other.kind && plugin == other.plugin && place == other.place &&
+           turn == other.turn;
   }
+
+  using Ports = std::tuple<std::string, std::string, std::uint32_t>;
+  /// Equal for those that are different libraries over the same ports of one network.
+  [[nodiscard]] Ports ports() const { return {kind, network, turn}; }
 };
 
 /// One candidate whose messages are divided among all of these, which are of one kind and plug-in.
 [[nodiscard]] Candidate join_rails(const std::vector<const Candidate*>& rails);
+
+/// Is nothing left behind `ordered[index]` but other libraries over its ports, and what is `dead`?
+[[nodiscard]] bool is_last_network(const std::vector<Candidate>& ordered, std::size_t index,
+                                   const std::set<Candidate::Ports>& dead);
 
 struct Candidates {
   std::vector<Candidate> ordered = {};     ///< the first is to be tried first
@@ -101,7 +112,8 @@ struct Candidates {
 ///
 /// 1. Native networks by libfabric (cxi, efa, opx, psm2, gni), then RDMA by UCX and by libfabric,
 ///    then TCP by sockets of Rondo's own, by UCX and by libfabric.
-/// 2. Of one kind: what the user has named first; the fastest; that of the store.
+/// 2. Of one kind: what the user has named first, each port by itself; the fastest; that of the
+/// store.
 /// 3. The interfaces by which the store was reached are always among them: they are known to reach
 ///    the other nodes, if only by routers.
 ///

@@ -102,23 +102,15 @@ class Trial {
     return unknown ? last : first + equal;
   }
 
-  // Is no other network left behind it? Other libraries over this one do not count.
-  [[nodiscard]] bool is_last_network(std::size_t index) const {
-    const auto network_of = [](const Candidate& candidate) {
-      return std::pair(candidate.kind, candidate.network);
-    };
-    const auto& all = candidates_.ordered;
-    return std::ranges::none_of(
-        all.begin() + static_cast<std::ptrdiff_t>(index), all.end(), [&](const Candidate& later) {
-          return network_of(later) != network_of(all[index]) && !dead_.contains(network_of(later));
-        });
+  [[nodiscard]] bool is_last(std::size_t index) const {
+    return is_last_network(candidates_.ordered, index, dead_);
   }
 
   std::unique_ptr<Link> only(std::size_t index) {
     const Candidate& candidate = candidates_.ordered[index];
     // Where nothing arrives, another library cannot do better.
-    if (dead_.contains({candidate.kind, candidate.network})) return nullptr;
-    Tried tried = attempt(candidate, false, is_last_network(index));
+    if (dead_.contains(candidate.ports())) return nullptr;
+    Tried tried = attempt(candidate, false, is_last(index));
     if (tried.link == nullptr) return nullptr;
     choose(candidate, reason_for(index));
     return std::move(tried.link);
@@ -130,9 +122,8 @@ class Trial {
     std::size_t best = last;
     for (std::size_t i = first; i < last; ++i) {
       const Candidate& candidate = candidates_.ordered[i];
-      const bool is_dead = dead_.contains({candidate.kind, candidate.network});
-      const bool is_last = best == last && is_last_network(i);
-      tried.push_back(is_dead ? Tried{} : attempt(candidate, true, is_last));
+      const bool is_dead = dead_.contains(candidate.ports());
+      tried.push_back(is_dead ? Tried{} : attempt(candidate, true, best == last && is_last(i)));
       if (tried.back().link == nullptr) continue;
       const auto time = [&](std::size_t index) { return tried[index - first].nanoseconds; };
       if (best == last || time(best) > 2 * time(i)) best = i;
@@ -194,7 +185,7 @@ class Trial {
       const auto probed = exchange_while_moving(*tried.link, mine_probed);
       tried.problem = problem_of(probed, first_cause(probed));
       tried.nanoseconds = std::ranges::max(probed, {}, &ProbeResult::nanoseconds).nanoseconds;
-      if (carries_nothing(probed)) dead_.emplace(candidate.kind, candidate.network);
+      if (carries_nothing(probed)) dead_.insert(candidate.ports());
     }
     if (tried.problem.empty()) return tried;
     tried.link.reset();
@@ -333,7 +324,7 @@ class Trial {
   const std::vector<HostOffers>* nodes_;
   std::vector<int> node_of_rank_ = {};
   Candidates candidates_;
-  std::set<std::pair<std::string, std::string>> dead_ = {};  // kinds and networks
+  std::set<Candidate::Ports> dead_ = {};
   std::vector<std::string> left_out_ = {};
   std::vector<std::string> problems_ = {};
   std::string reason_ = {};
