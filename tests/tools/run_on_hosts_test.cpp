@@ -1,5 +1,6 @@
 // `rondo run --hosts`, with two names of this machine as hosts, and a script in the place of ssh.
 
+#include <pty.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -118,6 +119,54 @@ TEST_F(RunOnHostsTest, RanksOfALauncherThatIsGoneMayStillEndInTheirOwnWay) {
   program.send(SIGKILL);
   program.wait();
   while (!std::filesystem::exists(end)) usleep(1000);  // ends by the test's timeout otherwise
+}
+
+// A terminal for `command`, which Ctrl-C comes from; the pid is the command's.
+Child start_in_terminal(std::vector<std::string> command, int& terminal) {
+  const pid_t pid = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (pid != 0) return Child(pid);
+  std::signal(SIGINT, SIG_DFL);  // whoever has started the tests may ignore it
+  std::vector<char*> arguments;
+  for (std::string& argument : command) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  execv(arguments[0], arguments.data());
+  _exit(99);
+}
+
+std::string read_until(int terminal, const std::string& text) {
+  std::string output;
+  for (char byte = 0; output.find(text) == std::string::npos && read(terminal, &byte, 1) == 1;) {
+    output += byte;
+  }
+  return output;
+}
+
+// As with ssh, the part of a host stays when the agent is killed. SIGTERM is what ranks get whose
+// launcher is gone.
+TEST_F(RunOnHostsTest, ASecondCtrlCKillsTheRanksAtOnce) {
+  const ScratchFolder folder;
+  const auto agent = folder.write("agent", "shift\nsetsid -w sh -c \"$1\"\nexit $?\n");
+  const std::string mark = (folder.path() / "terminated").string();
+  int terminal = -1;
+  Child launcher =
+      start_in_terminal(rondo_command({"run", "--hosts", "localhost", "--agent",
+                                       "sh " + agent.string(), "--", "sh", "-c",
+                                       "trap 'echo >" + mark +
+                                           "' TERM; trap 'echo got' INT; echo rank is $$; "
+                                           "while :; do sleep 0.01; done"}),
+                        terminal);
+  read_until(terminal, "rank is ");
+  const pid_t rank = std::stoi(read_until(terminal, "\n"));
+
+  ASSERT_EQ(write(terminal, "\x03", 1), 1);
+  EXPECT_THAT(read_until(terminal, "got"), HasSubstr("got"));
+  ASSERT_EQ(write(terminal, "\x03", 1), 1);
+
+  EXPECT_THAT(read_until(terminal, "signal 9"), HasSubstr("signal 9"));
+  EXPECT_EQ(launcher.wait(), 128 + SIGKILL);
+  while (::kill(rank, 0) == 0) usleep(1000);  // ends by the test's timeout otherwise
+  EXPECT_FALSE(std::filesystem::exists(mark));
+  close(terminal);
 }
 
 TEST_F(RunOnHostsTest, LeavesNoRankBehindWhenItIsKilled) {

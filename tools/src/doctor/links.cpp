@@ -7,9 +7,7 @@
 #include "doctor/links.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,14 +88,7 @@ Running begin(const std::vector<std::string>& command) {
 // Waits for its end, not beyond the deadline.
 void finish(Running& running, Clock::time_point until) {
   if (running.pid < 0) return;
-  const Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, running.pid, 0)));
-  for (pollfd entry{.fd = process.value(), .events = POLLIN, .revents = 0};;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    const int ready = poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
-    if (ready < 0 && errno == EINTR) continue;
-    running.result.in_time = ready > 0;
-    break;
-  }
+  running.result.in_time = ends_by(running.pid, until);
   if (!running.result.in_time) kill(-running.pid, SIGKILL);
   int status = 0;
   while (waitpid(running.pid, &status, 0) < 0 && errno == EINTR) {

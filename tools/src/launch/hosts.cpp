@@ -4,8 +4,8 @@
 // `rondo run` always does. What it has to do, and the job's secret, come over its standard input,
 // where no other user can read them: one line of JSON. The first host opens the port of rank 0's
 // store and says so in the first line of its output; then the other hosts are told. After that the
-// line carries signals to the host, and its end means that the launcher is gone: no rank outlives
-// it. Output and exit status come back as the agent passes them on.
+// line carries signals to the host, SIGKILL, too, and its end means that the launcher is gone: no
+// rank outlives it. Output and exit status come back as the agent passes them on.
 //
 // Here the agents are supervised as ranks are elsewhere, so that the first failure, the grace
 // periods and the exit status are the same.
@@ -46,6 +46,8 @@ using Json = nlohmann::json;
 
 // The first line of the first host's output: "rondo-store tcp:HOST:PORT/JOB".
 constexpr std::string_view store_mark = "rondo-store ";
+// "signal 15" to a host: for its ranks.
+constexpr std::string_view signal_mark = "signal ";
 // As ssh ends when it does not get to the host.
 constexpr int exit_of_agent = 255;
 
@@ -188,13 +190,9 @@ void copy_output(int from) {
 void deliver(const HostPart& part, int signal) {
   // A part that is stopped could not hear that it should go on.
   if (signal == SIGTSTP || signal == SIGCONT) return;
-  if (signal != SIGKILL) {
-    send_line(part.line.value(), fmt::format("signal {}", signal));
-    return;
-  }
-  // The other end finds its input closed, and ends its ranks.
-  shutdown(part.line.value(), SHUT_RDWR);
-  kill(-part.pid, SIGKILL);  // what a wrapper around ssh has started, too
+  send_line(part.line.value(), fmt::format("{}{}", signal_mark, signal));
+  // Nothing comes after it, and what has not begun to run ranks ends with its input.
+  if (signal == SIGKILL) shutdown(part.line.value(), SHUT_RDWR);
 }
 
 // All hosts connect at the same time; the first is told first, because the others need its port.
@@ -260,11 +258,12 @@ std::optional<std::string> read_line() {
 
 // Makes signals of what the launcher says, and ends the ranks when it is gone.
 void follow_launcher() {
-  constexpr std::string_view signal_mark = "signal ";
   while (const auto line = read_line()) {
-    if (line->starts_with(signal_mark)) {
-      kill(getpid(), std::atoi(line->substr(signal_mark.size()).c_str()));
-    }
+    if (!line->starts_with(signal_mark)) continue;
+    const int signal = std::atoi(line->substr(signal_mark.size()).c_str());
+    kill(getpid(), signal == SIGKILL ? HeldSignals::killed() : signal);
+    // What comes after it is the end, which would give the ranks time.
+    if (signal == SIGKILL) return;
   }
   kill(getpid(), HeldSignals::abandoned());
 }
@@ -397,8 +396,8 @@ int launch_on_hosts(const std::vector<std::string>& command, const LaunchRequest
 
 int run_part() {
   const auto line = read_line();
-  // The launcher has ended, or the first host has.
-  if (!line) return exit_peer_lost;
+  // The launcher has ended or kills all, or the first host has ended.
+  if (!line || line->starts_with(signal_mark)) return exit_peer_lost;
   const Json order = parse_order(*line);
   settle_in(order);
   const Job job = job_of(order);

@@ -6,11 +6,15 @@
 #include "launch/spawn.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 #include "failure.hpp"
 #include "files.hpp"
@@ -113,6 +117,17 @@ pid_t start(const Spawn& spawn) {
                        "cannot execute '" + spawn.command.front() + "'");
   }
   return child;
+}
+
+bool ends_by(pid_t child, std::chrono::steady_clock::time_point until) {
+  const Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  for (pollfd entry{.fd = process.value(), .events = POLLIN, .revents = 0};;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())
+            .count();
+    const int ready = poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
 }
 
 }  // namespace rondo::tools

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <csignal>
 #include <string>
 #include <system_error>
@@ -35,5 +36,8 @@ struct Spawn {
 /// Starts a direct child and returns its process id once it executes the command. The kernel kills
 /// the child when the calling thread ends. Throws ExecuteError.
 [[nodiscard]] pid_t start(const Spawn& spawn);
+
+/// Waits until `child` has ended, not beyond `until`. Has it? It is still to be waited for.
+[[nodiscard]] bool ends_by(pid_t child, std::chrono::steady_clock::time_point until);
 
 }  // namespace rondo::tools

@@ -3,7 +3,7 @@
 // The supervisor takes one signal at a time out of a queue (sigtimedwait): there are no handlers,
 // so nothing runs at an unexpected moment, and it sleeps while nothing happens. When one rank has
 // failed, the others pass through the stages below: they may end by themselves, then get SIGTERM,
-// then SIGKILL.
+// then SIGKILL. What runs the ranks of another host is killed itself only after that.
 
 #include "launch/supervisor.hpp"
 
@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include "failure.hpp"
+#include "launch/spawn.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -92,7 +93,7 @@ HeldSignals::HeldSignals() {
     // A held signal would be queued, and taken, although it is ignored.
     if (!is_ignored(signal)) sigaddset(&held_, signal);
   }
-  sigaddset(&held_, abandoned());
+  for (const int signal : {abandoned(), killed()}) sigaddset(&held_, signal);
   sigprocmask(SIG_BLOCK, &held_, &previous_);
 }
 
@@ -131,14 +132,21 @@ Outcome Supervisor::wait() {
 }
 
 void Supervisor::kill_all() {
-  send(SIGKILL);
-  for (const Rank& rank : running_) waitpid(rank.pid, nullptr, 0);
+  kill_ranks();
+  for (const Rank& rank : running_) {
+    if (rank.deliver) {
+      static_cast<void>(ends_by(rank.pid, stage_ends_));
+      ::kill(-rank.pid, SIGKILL);
+    }
+    waitpid(rank.pid, nullptr, 0);
+  }
   running_.clear();
 }
 
 // SIGUSR1 and whatever else is held goes to the ranks as it is.
 void Supervisor::handle(const siginfo_t& info) {
   if (info.si_signo == HeldSignals::abandoned()) return end_abandoned();
+  if (info.si_signo == HeldSignals::killed()) return kill_ranks();
   switch (info.si_signo) {
     case SIGCHLD:
       reap();
@@ -177,7 +185,8 @@ bool is_pressed(const siginfo_t& info) { return info.si_signo == SIGINT && from_
 void Supervisor::forward_end(const siginfo_t& info) {
   if (end_signal_ != 0) {
     if (!is_pressed(info) && Clock::now() - end_asked_ < repeat_time) return;
-    stage_ = Stage::terminating;
+    if (stage_ == Stage::cut_off) return;
+    if (stage_ != Stage::killed) stage_ = Stage::terminating;
     escalate();
     return;
   }
@@ -192,6 +201,20 @@ void Supervisor::end_abandoned() {
   send(SIGTERM);
   stage_ = Stage::terminating;
   stage_ends_ = Clock::now() + grace_.by_themselves;
+}
+
+void Supervisor::kill_ranks() {
+  send(SIGKILL);
+  stage_ = Stage::killed;
+  stage_ends_ = Clock::now() + grace_.after_kill;
+}
+
+// They have not passed SIGKILL on: the ranks of these hosts end when their input does.
+void Supervisor::cut_off_hosts() {
+  for (const Rank& rank : running_) {
+    if (rank.deliver) ::kill(-rank.pid, SIGKILL);
+  }
+  stage_ = Stage::cut_off;
 }
 
 // Ctrl-Z stops the ranks with the launcher, and fg continues them.
@@ -213,10 +236,12 @@ void Supervisor::reap() {
       continue;
     }
     // What ends after our own signal does not explain itself.
-    const bool forced = stage_ == Stage::terminating || stage_ == Stage::killed;
+    const bool forced = stage_ != Stage::running && stage_ != Stage::grace;
     const RankEnd end{rank->rank, rank->pid, status, forced, rank->host};
     // Said at once: the user sees the cause while the other ranks still end.
     if (outcome_.add(end)) tell(end.describe());
+    // What it has started there may hold the output open.
+    if (rank->deliver && stage_ == Stage::killed) ::kill(-rank->pid, SIGKILL);
     rank = running_.erase(rank);
     if (end.failed()) begin_grace();
   }
@@ -231,13 +256,15 @@ void Supervisor::begin_grace() {
 
 // Called when the time of a stage is over.
 void Supervisor::escalate() {
+  if (stage_ == Stage::killed) return cut_off_hosts();
   const bool kill = stage_ == Stage::terminating;
   for (const Rank& rank : running_) {
     tell(fmt::format("{} has not ended by itself: sending {}", rank.name(),
                      kill ? "SIGKILL" : "SIGTERM"));
   }
-  send(kill ? SIGKILL : SIGTERM);
-  stage_ = kill ? Stage::killed : Stage::terminating;
+  if (kill) return kill_ranks();
+  send(SIGTERM);
+  stage_ = Stage::terminating;
   stage_ends_ = Clock::now() + grace_.after_term;
 }
 
@@ -257,9 +284,9 @@ void Supervisor::send(int signal, bool terminal_has) const {
   }
 }
 
-// Nothing: there is no limit, because nothing has failed or everything was killed.
+// Nothing: there is no limit, because nothing has failed or all that can be was killed.
 std::optional<std::chrono::nanoseconds> Supervisor::time_left() const {
-  if (stage_ == Stage::running || stage_ == Stage::killed) return std::nullopt;
+  if (stage_ == Stage::running || stage_ == Stage::cut_off) return std::nullopt;
   return std::max<std::chrono::nanoseconds>(stage_ends_ - Clock::now(),
                                             std::chrono::nanoseconds(0));
 }

@@ -61,6 +61,8 @@ class HeldSignals {
   [[nodiscard]] static int take_end_signal();
   /// By which the part of a job that runs on one host tells itself that the launcher is gone.
   [[nodiscard]] static int abandoned() noexcept { return SIGRTMIN; }
+  /// The same where the launcher wants the ranks killed.
+  [[nodiscard]] static int killed() noexcept { return SIGRTMIN + 1; }
 
  private:
   sigset_t held_ = {};
@@ -71,6 +73,7 @@ class HeldSignals {
 struct GracePeriods {
   std::chrono::milliseconds by_themselves{5'000};  ///< then SIGTERM
   std::chrono::milliseconds after_term{2'000};     ///< then SIGKILL
+  std::chrono::milliseconds after_kill{1'000};     ///< then what has started them on other hosts
 };
 
 /// Waits for the ranks, passes signals on to them, and ends them all when one has failed.
@@ -78,7 +81,8 @@ struct GracePeriods {
 /// - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are forwarded; SIGUSR2 calls `on_request`; a second
 /// SIGINT, SIGTERM or SIGHUP kills, if it comes 2 s after the first or is a second Ctrl-C.
 /// What the terminal sends reaches the ranks by itself.
-/// - HeldSignals::abandoned() sends SIGTERM to the ranks, and kills them 5 s later.
+/// - HeldSignals::abandoned() sends SIGTERM to the ranks, and kills them 5 s later;
+/// HeldSignals::killed() kills them at once.
 /// - SIGTSTP stops the ranks and the launcher; SIGCONT continues both.
 /// - Sleeps between signals: it takes no CPU from the ranks.
 class Supervisor {
@@ -88,8 +92,9 @@ class Supervisor {
 
   void add(int rank, pid_t pid) { running_.push_back({rank, pid}); }
 
-  /// Adds a process that runs the ranks of `host`, whom signals reach by `deliver` alone, those of
-  /// the terminal, too.
+  /// Adds a process, the first of its group, that runs the ranks of `host`, whom signals reach by
+  /// `deliver` alone, those of the terminal, too. When they are killed, so is the group, at the
+  /// latest after a second: the process may have to pass SIGKILL on before it can end.
   void add_host(std::string host, pid_t pid, std::function<void(int signal)> deliver) {
     running_.push_back({0, pid, std::move(host), std::move(deliver)});
   }
@@ -112,11 +117,13 @@ class Supervisor {
 
     [[nodiscard]] std::string name() const;
   };
-  enum class Stage { running, grace, terminating, killed };
+  enum class Stage { running, grace, terminating, killed, cut_off };
 
   void handle(const siginfo_t& info);
   void forward_end(const siginfo_t& info);
   void end_abandoned();
+  void kill_ranks();
+  void cut_off_hosts();
   void stop_and_continue(const siginfo_t& info);
   void reap();
   void begin_grace();
