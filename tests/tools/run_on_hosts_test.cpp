@@ -121,6 +121,32 @@ TEST_F(RunOnHostsTest, RanksOfALauncherThatIsGoneMayStillEndInTheirOwnWay) {
   while (!std::filesystem::exists(end)) usleep(1000);  // ends by the test's timeout otherwise
 }
 
+// One rank fails when it is told to end; of that the part of the host can tell nobody any more.
+TEST_F(RunOnHostsTest, RanksOfALauncherThatIsGoneOutliveTheFirstThatEnds) {
+  const ScratchFolder folder;
+  const std::string path = folder.path().string() + "/";
+  // Standard error is a pipe whose reader the test ends.
+  const auto agent = folder.write(
+      "agent", "mkfifo " + path + "errors; cat <" + path + "errors >/dev/null & echo $! >" + path +
+                   "reader; shift; sh -c \"$1\" 2>" + path + "errors; exit $?\n");
+  const std::string first = "echo $$ >" + path + "first; trap 'exit 7' TERM; echo started; ";
+  const std::string second = "trap 'while kill -0 $(cat " + path +
+                             "first) 2>/dev/null; do sleep 0.01; done; echo >" + path +
+                             "end; exit' TERM; echo started; ";
+  Program program(rondo_command({"run", "--hosts", "localhost", "-n", "2", "--agent",
+                                 "sh " + agent.string(), "--", "sh", "-c",
+                                 "if [ $RONDO_RANK = 0 ]; then " + first + "else " + second +
+                                     "fi; while :; do sleep 0.01; done"}));
+  program.output_until("started\nstarted\n");
+  pid_t reader = 0;
+  std::ifstream(path + "reader") >> reader;
+  ::kill(reader, SIGKILL);
+  program.send(SIGKILL);
+  program.wait();
+  // Ends by the test's timeout otherwise.
+  while (!std::filesystem::exists(path + "end")) usleep(1000);
+}
+
 // A terminal for `command`, which Ctrl-C comes from; the pid is the command's.
 Child start_in_terminal(std::vector<std::string> command, int& terminal) {
   const pid_t pid = forkpty(&terminal, nullptr, nullptr, nullptr);

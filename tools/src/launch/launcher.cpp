@@ -92,12 +92,12 @@ class FlightRecords {
         if (records_[r].write(path, reason)) ++written;
       }
     } catch (const std::system_error& error) {
-      fmt::print(stderr, "rondo: {}\n", error.what());
+      tell(error.what());
       return;
     }
     if (written == 0) return;
-    fmt::print(stderr, "rondo: the flight records of {} of {} ranks are in {}\n", written,
-               records_.size(), (folder / "flight-rank*.json").string());
+    tell(fmt::format("the flight records of {} of {} ranks are in {}", written, records_.size(),
+                     (folder / "flight-rank*.json").string()));
   }
 
   int first_;
@@ -252,6 +252,9 @@ JobEnd launch(const Job& job, const HeldSignals& signals, Bootstrap bootstrap) {
   Supervisor supervisor(signals, GracePeriods{}, [&records] { records.write_on_request(); });
   try {
     start_ranks(job, std::move(bootstrap), records, signals, supervisor);
+    // On another host than the launcher's: one that is gone cannot be told anything, and the ranks,
+    // which are killed with this process, still have their time.
+    if (!job.host.empty()) std::signal(SIGPIPE, SIG_IGN);
   } catch (const ExecuteError& error) {
     supervisor.kill_all();
     fmt::print(stderr, "rondo: {}\n", error.what());

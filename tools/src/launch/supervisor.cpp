@@ -28,10 +28,6 @@ using Clock = std::chrono::steady_clock;
 // The terminal sends its signals to the whole foreground group, so the ranks have them already.
 bool from_terminal(const siginfo_t& info) { return info.si_code == SI_KERNEL; }
 
-// ssh may have made standard error one that does not wait: what it does not take is lost, and no
-// more than that.
-void tell(const std::string& what) { std::fputs(("rondo: " + what + "\n").c_str(), stderr); }
-
 timespec to_timespec(std::chrono::nanoseconds time) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
   return {seconds.count(), (time - seconds).count()};
@@ -46,6 +42,9 @@ int distance_from_cause(const RankEnd& end) noexcept {
 }
 
 }  // namespace
+
+// ssh may have made standard error one that does not wait.
+void tell(const std::string& what) { std::fputs(("rondo: " + what + "\n").c_str(), stderr); }
 
 int RankEnd::exit_status() const noexcept {
   return WIFSIGNALED(wait_status) ? signal_base + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);

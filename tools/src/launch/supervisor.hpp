@@ -12,6 +12,9 @@
 
 namespace rondo::tools {
 
+/// Writes "rondo: WHAT" to stderr while ranks run: what that does not take is lost, and no more.
+void tell(const std::string& what);
+
 /// How one rank ended.
 struct RankEnd {
   int rank = 0;
