@@ -159,6 +159,7 @@ TEST(SharingTest, IsSeenFromTheSetsOfAHost) {
   const CpuSet middle{0b0110};
   const CpuSet high{0b1100};
   EXPECT_EQ(sharing_of(std::vector{low, CpuSet{}}), Sharing::overlapping);
+  EXPECT_EQ(sharing_of(std::vector{CpuSet{}}), Sharing::apart);
   EXPECT_EQ(sharing_of(std::vector{low}), Sharing::apart);
   EXPECT_EQ(sharing_of(std::vector{low, high}), Sharing::apart);
   EXPECT_EQ(sharing_of(std::vector{low, low, low}), Sharing::all_alike);

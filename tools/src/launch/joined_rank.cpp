@@ -147,9 +147,10 @@ Share checked_share(const transport::World& world, const HostRanks& host,
 
 }  // namespace
 
-// A set that is empty could not be read: cpu_set_t ends at 1,024 processors.
+// A set that is empty could not be read: cpu_set_t ends at 1,024 processors. A rank alone has its
+// host all the same.
 Sharing sharing_of(std::span<const CpuSet> sets) {
-  if (std::ranges::count(sets, CpuSet{}) > 0) return Sharing::overlapping;
+  if (sets.size() > 1 && std::ranges::count(sets, CpuSet{}) > 0) return Sharing::overlapping;
   bool alike = true;
   bool apart = true;
   for (std::size_t i = 0; i < sets.size(); ++i) {
