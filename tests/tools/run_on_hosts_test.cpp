@@ -18,9 +18,11 @@
 namespace rondo::test::run_on_hosts_test {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
+using testing::StartsWith;
 using testing::UnorderedElementsAre;
 
 class RunOnHostsTest : public testing::Test {
@@ -98,7 +100,7 @@ TEST_F(RunOnHostsTest, ForwardsSignalsToTheRanks) {
 TEST_F(RunOnHostsTest, AnAgentThatDoesNotExistIsNotFound) {
   const Ended ended = rondo({"run", "--hosts", "a,b", "--agent", "no-such-agent", "--", "true"});
   EXPECT_EQ(ended.status, 127);
-  EXPECT_THAT(ended.err, HasSubstr("cannot execute 'no-such-agent'"));
+  EXPECT_THAT(lines(ended.err), ElementsAre(StartsWith("rondo: cannot execute 'no-such-agent'")));
 }
 
 // They have been told to end before, and take their time. As with ssh, the part of a host is no

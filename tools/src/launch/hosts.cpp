@@ -196,6 +196,7 @@ void deliver(const HostPart& part, int signal) {
 }
 
 // All hosts connect at the same time; the first is told first, because the others need its port.
+// Throws ExecuteError if the agent is none.
 int run_parts(std::vector<HostPart>& parts, const HostsRequest& hosts,
               const std::vector<Json>& orders) {
   const HeldSignals signals;
@@ -205,10 +206,9 @@ int run_parts(std::vector<HostPart>& parts, const HostsRequest& hosts,
   for (HostPart& part : parts) {
     try {
       start_agent(part, hosts, signals);
-    } catch (const ExecuteError& error) {
+    } catch (const ExecuteError&) {
       supervisor.kill_all();
-      fmt::print(stderr, "rondo: {}\n", error.what());
-      return exit_status_of(error);
+      throw;
     }
     supervisor.add_host(part.destination, part.pid, [&part](int signal) { deliver(part, signal); });
   }
@@ -382,7 +382,13 @@ int launch_on_hosts(const std::vector<std::string>& command, const LaunchRequest
   for (const HostPart& part : parts) {
     orders.push_back(order_for(part, size, command, request, secret));
   }
-  const int status = run_parts(parts, hosts, orders);
+  int status = exit_done;
+  try {
+    status = run_parts(parts, hosts, orders);
+  } catch (const ExecuteError& error) {
+    fmt::print(stderr, "rondo: {}\n", error.what());
+    return exit_status_of(error);
+  }
   const std::string program = own_command({}).front();
   if (status == exit_of_agent) {
     fmt::print(stderr, "rondo: a host cannot be reached by '{}'; try: {} HOST {} --version\n",
