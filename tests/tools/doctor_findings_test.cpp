@@ -370,6 +370,16 @@ TEST(DoctorLinksTest, ReportTheLargestDifferenceOfClocks) {
   EXPECT_EQ(judge_clocks({far, behind}).level, Level::warning);
 }
 
+TEST_F(DoctorFindingsTest, KnowsThatNoJobRunsOnlyOfLinksThatWereAllMeasured) {
+  std::vector<Finding> findings = {{.check = "link_between"}, {.check = "link_between"}};
+  judge_broken_links(findings, true);
+  EXPECT_EQ(findings[1].level, Level::problem);
+  EXPECT_THAT(findings[1].means, HasSubstr("No job can run"));
+  judge_broken_links(findings, false);
+  EXPECT_EQ(findings[1].level, Level::warning);
+  EXPECT_THAT(findings[1].means, HasSubstr("not measured to the end"));
+}
+
 // Reports.
 
 TEST_F(DoctorFindingsTest, HasASectionOfTheDocumentsForEachCheck) {

@@ -28,9 +28,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A link that does not work must say so soon; hosts may be slow to begin.
+// A link that does not work must say so soon; hosts may be slow to begin. Ranks wait 20 s for the
+// first messages over the last network, and must still meet after that to tell why none came.
 constexpr std::chrono::seconds deadline{5};
-constexpr std::chrono::seconds rendezvous_deadline{15};
+constexpr std::chrono::seconds rendezvous_deadline{25};
 
 // More ranks than this are measured as neighbours, fewer as all pairs.
 constexpr int most_ranks_in_pairs = 8;

@@ -55,6 +55,10 @@ struct PairTimes {
                                  double hardware_bytes_per_second);
 [[nodiscard]] Finding judge_clocks(const std::vector<PairTimes>& pairs);
 
+/// Says what it means that none of `findings`, one of each link, has worked between the hosts. One
+/// whose measurement has not ended might.
+void judge_broken_links(std::vector<Finding>& findings, bool all_have_ended);
+
 /// The bytes per second of the interface that `route` names as in "ucx: tcp over eth0, ...", by
 /// what check_network() found on `host`; 0: not known.
 [[nodiscard]] double hardware_speed(const std::string& route, const std::string& host,
