@@ -437,7 +437,7 @@ TEST(DoctorCaptureTest, CatchesWhatCommandsLeave) {
   EXPECT_EQ(results[0].status, 3);
   EXPECT_EQ(results[0].out, "out\n");
   EXPECT_EQ(results[0].cause(), "it is late");
-  EXPECT_EQ(results[0].last_line(), "rondo: it is late");
+  EXPECT_EQ(results[0].cause_behind_agent(), "it is late");
   EXPECT_EQ(results[1].status, 127);
   EXPECT_THAT(results[1].cause(), HasSubstr("cannot execute 'no-such-program-of-rondo'"));
   // Its input is closed.
@@ -451,6 +451,18 @@ TEST(DoctorCaptureTest, TakesNeitherPlacementNorEndsOfRanksForTheCause) {
                                  "echo 'rondo: rank 1 (pid 4) ended with status 3' >&2; exit 3"}},
                                std::chrono::seconds(30));
   EXPECT_EQ(results[0].cause(), "no such device");
+}
+
+TEST(DoctorCaptureTest, TakesNoBannerOfAnAgentForTheCause) {
+  const auto results =
+      capture({{"sh", "-c",
+                "echo Authorized use only >&2; echo 'rondo: rank 0: pid 3' >&2; "
+                "echo 'rondo: no such device' >&2; "
+                "echo 'rondo: rank 0 (pid 3) ended with status 4' >&2; exit 4"},
+               {"sh", "-c", "echo Authorized use only >&2; echo no route >&2; false"}},
+              std::chrono::seconds(30));
+  EXPECT_EQ(results[0].cause_behind_agent(), "no such device");
+  EXPECT_EQ(results[1].cause_behind_agent(), "no route");
 }
 
 TEST(DoctorCaptureTest, EndsWhatDoesNotEnd) {

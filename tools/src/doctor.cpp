@@ -144,7 +144,7 @@ Finding check_reach(const HostAnswer& answer, const Captured& captured, const Ho
   finding.values = {{"reached", !answer.version.empty()}, {"version", answer.version}};
   if (answer.report) return finding;
   finding.level = Level::problem;
-  finding.found = captured.last_line();  // ssh may have shown a banner before
+  finding.found = captured.cause_behind_agent();
   finding.advice =
       fmt::format("Try: {} {} {} --version", hosts.agent, name, own_command({}).front());
   if (answer.version.empty()) {
@@ -152,7 +152,6 @@ Finding check_reach(const HostAnswer& answer, const Captured& captured, const Ho
     return finding;
   }
   if (answer.version == RONDO_VERSION) {
-    finding.found = captured.cause();
     finding.means = "rondo is there, but rondo doctor did not end well.";
     finding.advice = "Run rondo doctor on that host.";
     return finding;

@@ -217,6 +217,8 @@ Finding broken_link(const std::string& name, const std::string& cause) {
 
 namespace {
 
+const std::string own_mark = "rondo: ";
+
 // What the launcher says before ranks run.
 bool tells_a_start(const std::string& line) {
   return line.find(": pid ") != std::string::npos || line.find(" count as ") != std::string::npos ||
@@ -230,19 +232,20 @@ std::string Captured::cause() const {
   std::istringstream text(err);
   for (std::string line; std::getline(text, line);) {
     if (line.empty() || tells_a_start(line)) continue;
-    const std::string own = "rondo: ";
-    return line.starts_with(own) ? line.substr(own.size()) : line;
+    return line.starts_with(own_mark) ? line.substr(own_mark.size()) : line;
   }
   return fmt::format("it ended with status {}", status);
 }
 
-std::string Captured::last_line() const {
+std::string Captured::cause_behind_agent() const {
   std::istringstream text(err);
   std::string last;
-  for (std::string line; std::getline(text, line);) {
-    if (!line.empty()) last = line;
+  for (std::string line; in_time && std::getline(text, line);) {
+    if (line.empty() || tells_a_start(line)) continue;
+    if (line.starts_with(own_mark)) return line.substr(own_mark.size());
+    last = line;
   }
-  return !in_time || last.empty() ? cause() : last;
+  return last.empty() ? cause() : last;
 }
 
 std::vector<Captured> capture(const std::vector<std::vector<std::string>>& commands,
@@ -355,7 +358,7 @@ std::vector<Finding> check_between(const HostsRequest& hosts, const std::vector<
     const auto report = report_in(captured);
     if (!report) {
       all_have_ended = all_have_ended && captured.in_time;
-      findings.push_back(broken_link(link, captured.cause()));
+      findings.push_back(broken_link(link, captured.cause_behind_agent()));
       continue;
     }
     for (const Json& json : report->at("pairs")) {

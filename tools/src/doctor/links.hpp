@@ -19,8 +19,9 @@ struct Captured {
   [[nodiscard]] bool failed() const noexcept { return status != 0 || !in_time; }
   /// Why it failed: the first line of its errors that is no report of a start.
   [[nodiscard]] std::string cause() const;
-  /// The last line of its errors, where a banner may come before; else cause().
-  [[nodiscard]] std::string last_line() const;
+  /// The same where it went through an agent, which may show a banner before: the first line that
+  /// is a message of rondo, else the last line.
+  [[nodiscard]] std::string cause_behind_agent() const;
 };
 
 /// Executes the commands at the same time, with the standard input closed, and ends those that have
