@@ -49,6 +49,7 @@ class Program {
   Program& operator=(const Program&) = delete;
   ~Program();
 
+  [[nodiscard]] pid_t pid() const noexcept { return child_.pid(); }
   void send(int signal) const { child_.send(signal); }
   [[nodiscard]] bool has_ended() const { return child_.has_ended(); }
   /// Its standard output so far; returns once it contains `text`, or when the program has ended.
