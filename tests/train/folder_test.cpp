@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/inference.hpp>
 #include <rondo/train/loader.hpp>
 #include <rondo/train/trainer.hpp>
 
@@ -73,6 +74,7 @@ TEST_F(FolderTest, NumbersClassesAndImagesByName) {
 
   const Dataset dataset = list();
 
+  EXPECT_THAT(dataset.class_names, ElementsAre("cat", "dog"));
   EXPECT_EQ(dataset.classes, 2);
   EXPECT_EQ(dataset.training.shape, (tensor::Shape{24, 16, 16, 3}));
   EXPECT_EQ(dataset.test.shape, (tensor::Shape{8, 16, 16, 3}));
@@ -276,6 +278,19 @@ TEST_F(FolderTest, ARunLearnsAFolderOnAnyNumberOfRanks) {
 
   EXPECT_NEAR(losses.at(1), losses.at(0), 1e-3 * losses.at(0));
   EXPECT_NEAR(losses.at(2), losses.at(0), 1e-3 * losses.at(0));
+}
+
+// Where the images are not.
+TEST_F(FolderTest, AModelKeepsTheNamesOfItsClasses) {
+  const rondo::test::ScratchFolder run;
+  Experiment experiment = experiment_of(folder_.path());
+  experiment.train.epochs = 1;
+  rondo::test::World{1}.run(
+      [&](transport::World& world) { train(world, experiment, {.run_folder = run.path()}); });
+  experiment.data.path = folder_.path() / "gone";
+
+  const Classifier classifier(experiment, run.path() / "model.safetensors");
+  EXPECT_THAT(classifier.class_names(), ElementsAre("cat", "dog"));
 }
 
 TEST_F(FolderTest, ABrokenImageEndsARunWithItsName) {

@@ -230,6 +230,9 @@ TEST_F(InferenceTest, RefusesImpossibleMetadata) {
     return error_text<DataError>([&] { Classifier(tiny(), path); });
   };
 
+  for (const char* names : {"[]", "[1, 2]", "cat", "{\"a\": \"b\"}"}) {
+    EXPECT_THAT(refused("class_names", names), HasSubstr("names as class_names")) << names;
+  }
   EXPECT_THAT(refused("input", "[8, 8]"), HasSubstr("its metadata says that input is [8, 8];"));
   EXPECT_THAT(refused("input", "[8, 8, 1.5]"), HasSubstr("says that input is [8, 8, 1.5]"));
   EXPECT_THAT(refused("input", "8 x 8"), HasSubstr("says that input is 8 x 8"));

@@ -105,12 +105,12 @@ struct PredictRequest {
   Format format = Format::text;
 };
 
-// A class that an image may be of; a row of the table. Classes have numbers only, because a file
-// of weights says how many there are, and not their names.
+// A class that an image may be of; a row of the table.
 struct Guess {
   std::string image = {};
   std::int64_t place = 0;  // from 1; the likeliest
   std::int64_t number = 0;
+  std::string name = {};  // empty where the file of weights says none
   double probability = 0.0;
   double logit = 0.0;
 };
@@ -149,11 +149,13 @@ std::vector<Guess> guesses_of(const std::string& image, std::span<const float> l
   return guesses;
 }
 
-Table table_of(const std::vector<Guess>& guesses) {
-  return TableOf(guesses)
-      .add({"image", "image", Align::left}, &Guess::image)
+Table table_of(const std::vector<Guess>& guesses, bool with_names) {
+  TableOf table(guesses);
+  table.add({"image", "image", Align::left}, &Guess::image)
       .add({"place", "place"}, &Guess::place)
-      .add({"class", "class"}, &Guess::number)
+      .add({"class", "class"}, &Guess::number);
+  if (with_names) table.add({"name", "name", Align::left}, &Guess::name);
+  return table
       .add({.name = "probability", .heading = "probability", .decimals = 4}, &Guess::probability)
       .add({.name = "logit", .heading = "logit", .decimals = 4}, &Guess::logit);
 }
@@ -163,14 +165,18 @@ int run_predict(const PredictRequest& request) {
   const Trained trained = find_trained(request.trained);
   // Made once: the weights are read and the kernels made for all images.
   train::Classifier classifier(trained.experiment, trained.weights, request.threads);
+  const std::vector<std::string>& names = classifier.class_names();
   std::vector<Guess> all;
   for (const std::string& image : request.images) {
     std::vector<Guess> guesses = guesses_of(image, classifier.logits(image));
+    if (!names.empty()) {
+      for (Guess& guess : guesses) guess.name = names[static_cast<std::size_t>(guess.number)];
+    }
     // A model may have fewer classes than are asked for.
     guesses.resize(std::min(guesses.size(), static_cast<std::size_t>(request.top)));
     all.insert(all.end(), guesses.begin(), guesses.end());
   }
-  fmt::print("{}", table_of(all).in(request.format));
+  fmt::print("{}", table_of(all, !names.empty()).in(request.format));
   return exit_done;
 }
 

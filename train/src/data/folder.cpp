@@ -163,7 +163,8 @@ Dataset list_folder(const std::filesystem::path& folder, std::int64_t height, st
           .training = list_images(training, classes, shape),
           .test = list_images(test, classes, shape),
           .mean = {mean_of_imagenet.begin(), mean_of_imagenet.end()},
-          .stddev = {stddev_of_imagenet.begin(), stddev_of_imagenet.end()}};
+          .stddev = {stddev_of_imagenet.begin(), stddev_of_imagenet.end()},
+          .class_names = classes};
 }
 
 namespace {

@@ -143,9 +143,13 @@ class Classifier::Impl {
                     .parameters = trained.weights.parameters,
                     .statistics = trained.weights.statistics},
                    1),
+        class_names_(trained.dataset.class_names),
         image_(static_cast<std::size_t>(trained.model.input.image())) {}
 
   [[nodiscard]] const Model& model() const noexcept { return model_; }
+  [[nodiscard]] const std::vector<std::string>& class_names() const noexcept {
+    return class_names_;
+  }
 
   std::vector<float> logits(const std::filesystem::path& file) {
     const tensor::Shape& input = model_.input;
@@ -160,6 +164,7 @@ class Classifier::Impl {
   ImageWriter writer_;
   tensor::Engine engine_;
   Predictor predictor_;
+  std::vector<std::string> class_names_;
   std::vector<float> image_;  // normalised
 };
 
@@ -170,6 +175,10 @@ Classifier::Classifier(const Experiment& experiment, const std::filesystem::path
 Classifier::~Classifier() = default;
 
 const Model& Classifier::model() const noexcept { return impl_->model(); }
+
+const std::vector<std::string>& Classifier::class_names() const noexcept {
+  return impl_->class_names();
+}
 
 std::vector<float> Classifier::logits(const std::filesystem::path& file) {
   return impl_->logits(file);

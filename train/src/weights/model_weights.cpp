@@ -145,6 +145,25 @@ void take_part(const ModelWeights& weights, const ParameterLayout& whole,
   take_parts(whole.statistics, weights.statistics, part.statistics, statistics);
 }
 
+namespace {
+
+constexpr const char* names_key = "class_names";
+
+// Names of folders need not be UTF-8: what is not is mended.
+std::string to_text(const std::vector<std::string>& names) {
+  return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// Nothing where it is not `count` names.
+std::optional<std::vector<std::string>> names_in(const std::string& text, std::size_t count) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto is_name = [](const nlohmann::json& name) { return name.is_string(); };
+  if (!json.is_array() || json.size() != count || !std::ranges::all_of(json, is_name)) return {};
+  return json.get<std::vector<std::string>>();
+}
+
+}  // namespace
+
 void save_weights(const std::filesystem::path& file, const Model& model, const Dataset& dataset,
                   const ModelWeights& weights) {
   const ParameterLayout layout = layout_of(model);
@@ -152,16 +171,17 @@ void save_weights(const std::filesystem::path& file, const Model& model, const D
   append(layout.parameters, weights.parameters, tensors);
   append(layout.statistics, weights.statistics, tensors);
   const tensor::Shape& input = model.input;
-  write_safetensors(file, tensors,
-                    // "pt" says, as files of PyTorch do, whose names these are; the other entries
-                    // are ours, for images_described_by().
-                    {{"format", "pt"},
-                     {"model", model.name},
-                     {"input", fmt::format("[{}, {}, {}]", input.h, input.w, input.c)},
-                     {"classes", std::to_string(model.classes)},
-                     {"data", dataset.name},
-                     {"mean", fmt::format("[{}]", fmt::join(dataset.mean, ", "))},
-                     {"stddev", fmt::format("[{}]", fmt::join(dataset.stddev, ", "))}});
+  // "pt" says, as files of PyTorch do, whose names these are; the other entries are ours, for
+  // images_described_by().
+  TensorMetadata metadata{{"format", "pt"},
+                          {"model", model.name},
+                          {"input", fmt::format("[{}, {}, {}]", input.h, input.w, input.c)},
+                          {"classes", std::to_string(model.classes)},
+                          {"data", dataset.name},
+                          {"mean", fmt::format("[{}]", fmt::join(dataset.mean, ", "))},
+                          {"stddev", fmt::format("[{}]", fmt::join(dataset.stddev, ", "))}};
+  if (!dataset.class_names.empty()) metadata.emplace(names_key, to_text(dataset.class_names));
+  write_safetensors(file, tensors, metadata);
 }
 
 void load_weights(const std::filesystem::path& file, const ParameterLayout& layout,
@@ -231,6 +251,15 @@ std::optional<Dataset> images_described_by(const SafetensorsFile& file) {
   dataset.stddev = as_floats(numbers("stddev", channels, [&](double number) {
     return is_finite(number) && static_cast<float>(number) > 0.0F;
   }));
+  if (const auto names = said.find(names_key); names != said.end()) {
+    auto known = names_in(names->second, static_cast<std::size_t>(dataset.classes));
+    if (!known) {
+      fail_on_file(file.path(),
+                   fmt::format("its metadata do not give {} names as class_names", dataset.classes),
+                   "give a file as rondo export writes it");
+    }
+    dataset.class_names = *std::move(known);
+  }
   dataset.training.shape = {0, static_cast<std::int64_t>(input[0]),
                             static_cast<std::int64_t>(input[1]),
                             static_cast<std::int64_t>(input[2])};

@@ -48,8 +48,9 @@ struct Dataset {
   std::int64_t classes = 0;
   Images training = {};
   Images test = {};
-  std::vector<float> mean = {};    ///< per channel
-  std::vector<float> stddev = {};  ///< per channel; 1 where all pixels are equal
+  std::vector<float> mean = {};               ///< per channel
+  std::vector<float> stddev = {};             ///< per channel; 1 where all pixels are equal
+  std::vector<std::string> class_names = {};  ///< by label; empty where they are not known
 };
 
 /// The shape of one image (n = 1), or {}, and the number of classes, or 0, where only a model

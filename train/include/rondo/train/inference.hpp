@@ -32,6 +32,9 @@ class RONDO_TRAIN_API Classifier {
 
   [[nodiscard]] const Model& model() const noexcept;
 
+  /// By class; empty where neither the file of weights nor the data say them.
+  [[nodiscard]] const std::vector<std::string>& class_names() const noexcept;
+
   /// The logit of each class for the image in `file`, a JPEG, PNG, PPM or PGM: scaled, with its
   /// proportions, to the least size that covers the model's input, and cut to its middle. Throws
   /// DataError when it cannot be read.

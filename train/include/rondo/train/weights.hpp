@@ -52,9 +52,10 @@ struct WeightsSummary {
 
 /// Writes the weights of `from`, which must be those of the model of `experiment`, all of them, to
 /// `to`: named and shaped as in torchvision, sorted by name, fp32, with metadata that say the
-/// model, the shape of its images, the classes, and the mean and deviation that images are
-/// normalised with. The same weights and metadata give the same bytes. What `from` does not say of
-/// its images, as a file of PyTorch's, is taken from the data of `experiment`, which are then read.
+/// model, the shape of its images, the classes and their names, where these are known, and the mean
+/// and deviation that images are normalised with. The same weights and metadata give the same
+/// bytes. What `from` does not say of its images, as a file of PyTorch's, is taken from the data of
+/// `experiment`, which are then read.
 ///
 /// `from` may also be a checkpoint, which is a folder: of a run with this experiment. Its weights
 /// are means over its replicas. Throws DataError or ConfigError.
