@@ -232,7 +232,7 @@ TEST_F(ReportTest, SaysWhereItCannotWrite) {
   const Ended ended = rondo({"report", at("run"), "--out", at("absent") / "page.html"});
 
   EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("choose another file with --out")));
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("there is no folder")));
 }
 
 }  // namespace

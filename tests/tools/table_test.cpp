@@ -89,7 +89,7 @@ TEST(TableFileTest, ReplacesAFileAndLeavesNothingAside) {
   const auto file = folder.write("compare.csv", "old");
   replace_file(file, "new", "choose another");
   EXPECT_EQ(read_file(file), "new");
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / "compare.csv.new"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "compare.csv.part"));
 }
 
 TEST(TableFileTest, SaysWhichFileItCannotWrite) {

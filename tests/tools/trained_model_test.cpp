@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -162,6 +163,21 @@ TEST_F(TrainedModelTest, ExportsTheModelOfARun) {
   EXPECT_EQ(contents(in("again.safetensors")), contents(out));
 }
 
+// What stood there was replaced by the file, and `.part` files stayed.
+TEST_F(TrainedModelTest, WritesInThePlaceOfFilesAlone) {
+  fs::create_directory(in("place"));
+  ASSERT_EQ(::mkfifo(in("place/pipe").c_str(), 0600), 0);
+
+  for (const char* command : {"export", "report"}) {
+    expect_refused({command, run(), "-o", in("place")}, 2, "is a folder; give the name of a file");
+    expect_refused({command, run(), "-o", in("place/pipe")}, 2, "give the name of a regular file");
+  }
+
+  EXPECT_TRUE(fs::is_fifo(in("place/pipe")));
+  EXPECT_FALSE(fs::exists(in("place.part")));
+  EXPECT_FALSE(fs::exists(in("place/pipe.part")));
+}
+
 TEST_F(TrainedModelTest, TakesTheModelOfACheckpoint) {
   const std::string newest = run() + "/checkpoints/step-4";
   for (const std::string& which :
@@ -286,7 +302,7 @@ TEST_F(TrainedModelTest, RefusesBrokenFiles) {
                  "absent.ppm: there is no such file; check its path");
   expect_refused({"eval", run(), "--threads", "1", "--set", "data.classes=5"}, 3,
                  "the tensor \"fc.weight\" is [4, 64], and the model's is [5, 64]");
-  expect_refused({"export", run(), "-o", in("nowhere/out")}, 3, "cannot be written");
+  expect_refused({"export", run(), "-o", in("nowhere/out")}, 2, "cannot be written");
 }
 
 TEST_F(TrainedModelTest, ARunBeginsWithWeightsAndSkipsSome) {

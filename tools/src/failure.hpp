@@ -11,7 +11,7 @@ enum ExitStatus : int {
   exit_done = 0,
   exit_failed = 1,      ///< a result is wrong, or something unforeseen
   exit_usage = 2,       ///< configuration or command line
-  exit_data = 3,        ///< a data file is missing or broken
+  exit_data = 3,        ///< a file is missing or broken, or cannot be written
   exit_peer_lost = 4,   ///< a peer was lost or a deadline passed
   exit_not_finite = 5,  ///< the loss became NaN or Inf
   exit_stopped = 75,    ///< a run was asked to stop, and has left a checkpoint (EX_TEMPFAIL)

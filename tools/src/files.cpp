@@ -3,12 +3,12 @@
 
 #include "files.hpp"
 
-#include <fmt/format.h>
-
-#include <cerrno>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <system_error>
+
+#include <rondo/train/output_file.hpp>
 
 #include "failure.hpp"
 
@@ -24,23 +24,17 @@ std::string read_file(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// The new file lies in the same folder, so renaming cannot cross file systems.
+void expect_output(const std::filesystem::path& file) {
+  const std::string problem = train::problem_of_output(file);
+  if (!problem.empty()) throw UsageError(problem);
+}
+
 void replace_file(const std::filesystem::path& file, const std::string& text,
                   const std::string& advice) {
-  const auto refuse = [&](const std::error_code& error) {
-    throw UsageError(
-        fmt::format("cannot write {}: {}; {}", file.string(), error.message(), advice));
-  };
-  // Names are fixed, not random: a file that a killed program left is overwritten the next time.
-  const std::filesystem::path aside = file.string() + ".new";
-  errno = 0;
-  std::ofstream stream(aside);
-  stream << text << std::flush;
-  if (!stream) refuse(std::error_code(errno, std::generic_category()));
-  stream.close();
-  std::error_code error;
-  std::filesystem::rename(aside, file, error);
-  if (error) refuse(error);
+  expect_output(file);
+  train::OutputFile output(file, advice);
+  output.write(std::as_bytes(std::span(text)));
+  output.finish();
 }
 
 }  // namespace rondo::tools

@@ -40,8 +40,13 @@ class Descriptor {
 /// The contents of a file; empty when it cannot be read.
 [[nodiscard]] std::string read_file(const std::filesystem::path& file);
 
+/// Throws UsageError where no file can be written to `file`: a folder or a device is there, or its
+/// folder is not.
+void expect_output(const std::filesystem::path& file);
+
 /// Writes `text` to a new file and renames it to `file`: a reader sees the old contents or the
-/// new. Throws UsageError, which ends with `advice`.
+/// new. Throws UsageError as expect_output() does, and train::DataError, which ends with `advice`,
+/// where writing fails.
 void replace_file(const std::filesystem::path& file, const std::string& text,
                   const std::string& advice);
 

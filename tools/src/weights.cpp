@@ -25,6 +25,7 @@
 
 #include "command.hpp"
 #include "failure.hpp"
+#include "files.hpp"
 #include "options.hpp"
 #include "table.hpp"
 #include "train/trained.hpp"
@@ -40,6 +41,7 @@ struct ExportRequest {
 // A run's model is in that form already; a checkpoint's parts, or another program's file, are
 // brought into it.
 int run_export(const ExportRequest& request) {
+  expect_output(request.file);  // said before anything is read
   const Trained trained = find_trained(request.trained);
   train::export_weights(trained.experiment, trained.weights, request.file);
   return exit_done;

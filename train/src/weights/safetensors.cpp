@@ -19,7 +19,6 @@
 #include <cstring>
 #include <limits>
 #include <span>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -27,9 +26,9 @@
 #include <nlohmann/json.hpp>
 
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/output_file.hpp>
 
 #include "data/dataset_type.hpp"
-#include "weights/durable_file.hpp"
 
 namespace rondo::train {
 namespace {
@@ -112,23 +111,11 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Name
   const std::vector<const NamedTensor*> order = in_file_order(tensors);
   const std::string header = header_of(order, metadata);
   const std::uint64_t length = header.size();
-  // Written aside, synced and renamed: whoever reads the file finds the old one or the whole new
-  // one.
-  constexpr const char* write_remedy = "give a folder that can be written, with enough space";
-  std::filesystem::path aside = file;
-  aside += ".part";
-  {
-    DurableFile output(aside, write_remedy);
-    output.write(std::as_bytes(std::span(&length, 1)));
-    output.write(std::as_bytes(std::span(header)));
-    for (const NamedTensor* tensor : order) output.write(std::as_bytes(tensor->values));
-    output.sync();
-  }
-  std::error_code error;
-  std::filesystem::rename(aside, file, error);
-  if (error)
-    fail_on_file(file, fmt::format("cannot be renamed ({})", error.message()), write_remedy);
-  sync_folder(file.has_parent_path() ? file.parent_path() : ".", write_remedy);
+  OutputFile output(file, "give a folder that can be written, with enough space");
+  output.write(std::as_bytes(std::span(&length, 1)));
+  output.write(std::as_bytes(std::span(header)));
+  for (const NamedTensor* tensor : order) output.write(std::as_bytes(tensor->values));
+  output.finish();
 }
 
 // The file's bytes, as long as somebody reads them.
