@@ -32,6 +32,21 @@ TEST(CommandLineTest, HelpNamesTheSubcommands) {
   EXPECT_THAT(ended.out, HasSubstr("run"));
 }
 
+// The status was 0, and nothing was said.
+TEST(CommandLineTest, FailsWhereItsOutputIsLost) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"--help"}, {"--version"}, {"train", "--help"}, {"init", "lenet5"}, {"info"}};
+  for (const std::vector<std::string>& arguments : commands) {
+    std::vector<std::string> command = {"sh", "-c", R"(exec "$0" "$@" >/dev/full)", rondo_path()};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+
+    const Ended ended = Program(command).wait();
+
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_EQ(ended.err, "rondo: cannot write to standard output: No space left on device\n");
+  }
+}
+
 // A mistake, and what the line about it says.
 struct Mistake {
   const char* name;

@@ -8,10 +8,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <span>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "command.hpp"
@@ -19,6 +24,8 @@
 
 namespace rondo::tools {
 namespace {
+
+constexpr const char* output_is_lost = "cannot write to standard output";
 
 // What stands behind the first "--" of `rondo run` belongs to the program that it starts; CLI11
 // never sees it.
@@ -51,7 +58,12 @@ std::string name_of(const CLI::App& app) {
 
 // One line that says what is wrong and where to look.
 int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  if (error.get_exit_code() == 0) {  // --help, --version
+    std::ostringstream text;
+    const int status = app.exit(error, text, text);
+    fmt::print("{}", text.str());
+    return status;
+  }
   const std::string name = name_of(*innermost(app));
   fmt::print(stderr, "{}: {}; see {} --help\n", name, error.what(), name);
   return exit_usage;
@@ -92,13 +104,37 @@ int run_command_line(int argc, char** argv) {
   return status;
 }
 
+// Results that were lost, as on a full disk, must not pass for a success. Who reads from a pipe may
+// have had enough of it: that is no error. Usually SIGPIPE ends this process then.
+void expect_written_output() {
+  const bool failed_before = std::ferror(stdout) != 0;
+  errno = 0;
+  const bool fails_now = std::fflush(stdout) != 0;
+  if (!failed_before && !fails_now) return;
+  if (errno == EPIPE) return;
+  if (errno == 0) throw std::runtime_error(output_is_lost);  // the reason is forgotten
+  throw std::system_error(errno, std::generic_category(), output_is_lost);
+}
+
+int run_and_write(int argc, char** argv) {
+  try {
+    const int status = run_command_line(argc, argv);
+    if (status == exit_done) expect_written_output();
+    return status;
+  } catch (const std::system_error& error) {
+    // What prints a long text says only that a file cannot be written.
+    if (std::ferror(stdout) == 0 || error.code().category() != std::generic_category()) throw;
+    throw std::system_error(error.code(), output_is_lost);
+  }
+}
+
 }  // namespace
 }  // namespace rondo::tools
 
 int main(int argc, char** argv) {
   using rondo::tools::report;
   try {
-    return rondo::tools::run_command_line(argc, argv);
+    return rondo::tools::run_and_write(argc, argv);
   } catch (...) {
     return report(std::current_exception());
   }
