@@ -311,7 +311,22 @@ INSTANTIATE_TEST_SUITE_P(
                                              "data.path='/no/such/folder'", "--set",
                                              "data.training=10000", "--set", "data.test=1000"},
                     std::vector<std::string>{"-n", "3", "--set", "train.global_batch=2"},
+                    std::vector<std::string>{"-n", "2", "--resume", "/no/such/run"},
                     std::vector<std::string>{"-n", "2", "--fabric", "shm"}));
+
+// They were replaced by those of the run that was refused.
+TEST_F(TrainTest, LeavesTheFlightRecordsOfACrashWhenItIsRefused) {
+  const Ended first = train({"-n", "2", "--set", "checkpoint.every_epochs=1"});
+  ASSERT_EQ(first.status, 0) << first.err;
+  std::ofstream(fs::path(out()) / "flight-rank0.json") << "of a crash";
+
+  const Ended refused =
+      train({"-n", "2", "--resume", "auto", "--set", "optimizer.learning_rate=0.2"});
+
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(file("flight-rank0.json"), "of a crash");
+  EXPECT_FALSE(fs::exists(fs::path(out()) / "flight-rank1.json"));
+}
 
 // By the launcher, before any rank starts, and so once.
 TEST_F(TrainTest, RefusesAFabricThatIsNone) {

@@ -52,6 +52,7 @@ struct TrainRank {
   std::filesystem::path folder = {};         // empty: a new one
   std::filesystem::path resume = {};         // empty: the run begins
   std::filesystem::path flight_record = {};  // a folder; empty: the run folder
+  bool recorded = false;                     // the launcher writes flight records after a failure
   Format format = Format::text;              // json: stdout gets the lines of metrics.jsonl
   int threads = 1;
   bool sweep = false;
@@ -274,7 +275,9 @@ void train_and_profile(transport::World& world, const TrainRank& rank,
 void train_in(transport::World& world, const TrainRank& rank, const std::filesystem::path& folder,
               const DumpRequest& request, RunSignals& signals, transport::Team* team) {
   const auto records = rank.flight_record.empty() ? folder : rank.flight_record;
-  world.set_dump_folder(records);
+  // What is in the folder may be of a crash before, and a run that is refused leaves it alone. Only
+  // a launcher of ours knows how the run has ended before it writes.
+  if (!rank.recorded) world.set_dump_folder(records);
   train::TrainerOptions options;
   options.threads = rank.threads;
   options.team = team;
@@ -320,14 +323,15 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   display.copy_metrics();
 }
 
-// Trains as the rank that this process was started for. When it fails in the transport, or gets
-// SIGUSR2 and has completed the step, its flight record is written.
+// Trains as the rank that this process was started for. When it fails in the transport, and its
+// launcher does not do so, or when it gets SIGUSR2 and has completed the step, its flight record is
+// written.
 int train_as_rank(TrainRank rank, const PlacementRequest& placement) {
   const SignalStack stack;
   const DumpRequest request;
   RunSignals signals;
   transport::WorldOptions options = world_options(rank.experiment);
-  options.dump_folder = rank.flight_record;
+  if (!rank.recorded) options.dump_folder = rank.flight_record;
   JoinedRank self = join_as_rank(std::move(options), placement);
   // The run records what it was run with, not 0 for "as many as there are".
   rank.threads = self.threads;
@@ -363,6 +367,7 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
   rank.flight_record =
       options.launch.flight_record.empty() ? rank.folder : options.launch.flight_record;
   rank.format = options.format;
+  rank.recorded = options.recorded;
   rank.sweep = options.sweep;
   if (options.profile) rank.profile = steps_of(options);
   PlacementRequest placement = options.launch.placement;
@@ -400,6 +405,8 @@ void add_train(Command& root) {
       .value("auto|PATH");
   // How rondo find-rate starts its ranks.
   train.flag("--sweep", options->sweep, "End where the loss diverges").hidden();
+  // How a launcher that keeps the ranks' flight records starts them.
+  train.flag("--recorded", options->recorded, "Write no flight record after a failure").hidden();
   add_format_option(train, options->format, text_or_json,
                     "text, or json: stdout gets the lines of metrics.jsonl only");
   train

@@ -357,11 +357,12 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
   }
   const auto records =
       request.launch.flight_record.empty() ? folder.path() : request.launch.flight_record;
-  arguments.insert(arguments.end(), {"--flight-record", records.string()});
+  arguments.insert(arguments.end(), {"--flight-record", records.string(), "--recorded"});
   return {.command = own_command(arguments),
           .placement = training.placement,
           .fabric = training.fabric,
-          .flight_record = records};
+          .flight_record = records,
+          .says_why_refused = true};
 }
 
 std::string format_progress(const train::Progress& progress, std::size_t width) {

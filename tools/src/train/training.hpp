@@ -27,7 +27,8 @@ struct TrainRequest {
   std::filesystem::path resume = {};       ///< auto, a run's folder or a checkpoint's; empty: none
   Format format = Format::text;
   std::optional<std::uint64_t> memory_limit = {};  ///< bytes of a rank
-  bool sweep = false;  ///< the run ends where the smoothed loss diverges, and evaluates nothing
+  bool sweep = false;     ///< the run ends where the smoothed loss diverges, and evaluates nothing
+  bool recorded = false;  ///< the launcher writes flight records after a failure, not the ranks
   bool profile = false;
   std::string profile_steps = {};  ///< "FIRST:LAST"; empty: the default
 };
