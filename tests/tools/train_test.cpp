@@ -242,6 +242,14 @@ INSTANTIATE_TEST_SUITE_P(
                 2,
                 "train.accumulate: 17 micro-batches are more than the 16 samples"},
         Mistake{"Batch", {"-n", "3", "--set", "train.global_batch=2"}, 2, "global_batch"},
+        Mistake{"DecoderCpus",
+                {"-n", "2", "--set", "data.decoder_cpus=1023"},
+                2,
+                "data.decoder_cpus: none of these CPUs may be used"},
+        Mistake{"Allreduce",
+                {"-n", "2", "--set", "transport.allreduce=bogus"},
+                2,
+                "--set transport.allreduce=bogus: transport.allreduce: "},
         Mistake{"Loss", {"-n", "2", "--set", "optimizer.learning_rate=1e30"}, 5, "step"}),
     [](const auto& mistake) { return std::string(mistake.param.name); });
 

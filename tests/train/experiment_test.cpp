@@ -27,6 +27,7 @@ namespace rondo::train::experiment_test {
 namespace {
 
 using rondo::test::error_text;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -268,6 +269,15 @@ TEST(ExperimentTest, AStringSettingNeedsNoQuotes) {
     EXPECT_EQ(parse("", {std::string("data.path=") + path}).data.path, path);
   }
   EXPECT_EQ(parse("", {"data.path='with # quotes'"}).data.path, "with # quotes");
+}
+
+// Each rank refused them for itself, without saying where they stand.
+TEST(ExperimentTest, RefusesLinksAndAlgorithmsThatAreNone) {
+  EXPECT_THAT(
+      error("[transport]\nallreduce = \"bogus\"\n"),
+      AllOf(HasSubstr("exp.toml:6: transport.allreduce: "), HasSubstr("is not NAME:FROM-TO")));
+  EXPECT_THAT(error("[transport]\nfabric = \"myrinet\"\n"),
+              HasSubstr("exp.toml:6: transport.fabric: 'myrinet' is none of auto, tcp"));
 }
 
 TEST(ExperimentTest, SettingErrorsQuoteTheSetting) {

@@ -13,10 +13,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <rondo/transport/allreduce_paths.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "bench/measure.hpp"
@@ -87,6 +89,16 @@ void add_data_options(Command& command, const OperationKind& kind, BenchOptions&
       .value("X");
 }
 
+// Empty: nothing is wrong with it.
+std::string problem_of_table(const std::string& table) {
+  try {
+    static_cast<void>(transport::AllreducePaths(table));
+    return {};
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
 // For single operations.
 void add_special_options(Command& command, const OperationKind& kind, BenchOptions& options) {
   Bench& bench = options.bench;
@@ -98,6 +110,7 @@ void add_special_options(Command& command, const OperationKind& kind, BenchOptio
     command
         .option("--algorithms", options.algorithms,
                 "Between nodes, which one for how many bytes, as in rd:0-16k;ring:16k-max")
+        .check(problem_of_table)
         .value("TABLE");
   }
   if (kind.ranks == BenchRanks::pair) {

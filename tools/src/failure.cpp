@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include <rondo/train/dataset.hpp>
@@ -28,9 +29,19 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// A lack of memory is this rank's own failure; any other error of the transport is about a peer.
+// A lack of memory is this rank's own failure, and a link that cannot be opened one of the
+// configuration: trying again mends neither. Any other error of the transport is about a peer.
 int status_of(const transport::Error& error) {
+  if (error.code() == transport::Errc::link_unavailable) return exit_usage;
   return error.code() == transport::Errc::out_of_memory ? exit_failed : exit_peer_lost;
+}
+
+// An error that another rank reports carries the words of its code twice.
+std::string text_of(const transport::Error& error) {
+  const std::string code = ": " + error.code().message();
+  std::string text = one_line(error.what());
+  if (text.ends_with(code + code)) text.resize(text.size() - code.size());
+  return text;
 }
 
 // Which rank this is, for a message; nothing when it is none, or when its launcher's variables are
@@ -60,7 +71,9 @@ Failure describe(const std::exception_ptr& exception) {
   } catch (const train::Stopped& stopped) {
     return {exit_stopped, true, one_line(stopped.what())};
   } catch (const transport::Error& error) {
-    return {status_of(error), false, one_line(error.what())};
+    return {status_of(error), false, text_of(error)};
+  } catch (const std::invalid_argument& error) {  // the libraries' word for what a user has given
+    return {exit_usage, false, one_line(error.what())};
   } catch (const std::exception& error) {
     return {exit_failed, false, one_line(error.what())};
   } catch (...) {

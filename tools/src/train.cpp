@@ -22,6 +22,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -259,6 +260,8 @@ void train_and_profile(transport::World& world, const TrainRank& rank,
   };
   try {
     train::train(world, rank.experiment, options);
+  } catch (const std::invalid_argument& error) {  // on all ranks alike
+    throw UsageError(error.what());
   } catch (const train::Stopped&) {
     try {
       write(RunEnd::stopped);

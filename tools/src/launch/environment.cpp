@@ -13,9 +13,12 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <exception>
 #include <string_view>
 
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/launcher.hpp>
+#include <rondo/transport/links.hpp>
 
 #include "failure.hpp"
 
@@ -59,6 +62,32 @@ int number_from(const char* name) {
 // Would a single node have no use for `request`?
 bool needs_nodes(const FabricRequest& request) {
   return request.fabric || request.interface || request.latency_us || request.bandwidth_gbs;
+}
+
+// By hand somebody may have set one of them alone. The library says the same later, as a rendezvous
+// that has failed.
+void refuse_incomplete_rank() {
+  if (variable("RONDO_RANK") == nullptr) return;
+  if (variable("RONDO_SIZE") != nullptr && variable("RONDO_COORDINATOR") != nullptr) return;
+  throw UsageError(
+      "RONDO_RANK is set, so this process is a rank, but RONDO_SIZE or RONDO_COORDINATOR is not; "
+      "set all three, as `rondo run` does, or unset RONDO_RANK");
+}
+
+// What ranks would find wrong, each for itself, is found once, before any is started.
+void refuse_unusable_links(const FabricRequest& request) {
+  const char* const fabric = variable("RONDO_FABRIC");
+  if (!request.fabric && fabric != nullptr) {
+    const std::string problem = transport::problem_of_fabric_name(fabric);
+    if (!problem.empty()) throw UsageError("RONDO_FABRIC: " + problem);
+  }
+  const char* const interface = variable("RONDO_INTERFACE");
+  if (!request.interface && interface == nullptr) return;
+  try {
+    static_cast<void>(transport::networks(request.interface.value_or(interface)));
+  } catch (const transport::Error& error) {
+    throw UsageError(describe(std::current_exception()).text);
+  }
 }
 
 // Under another launcher -n may repeat what is so, but not change it.
@@ -157,6 +186,7 @@ int fake_nodes_of(const FabricRequest& request, int ranks) {
         "--fabric, --interface, --latency-us and --bandwidth-gbs are about links between nodes, "
         "but there is one node; add --fake-nodes 2");
   }
+  if (nodes > 1) refuse_unusable_links(request);
   return nodes;
 }
 
@@ -182,6 +212,7 @@ void refuse_other_job(int ranks, const FabricRequest& fabric) {
   } else {
     refuse_other_fabric(fabric);
   }
+  refuse_incomplete_rank();
 }
 
 }  // namespace rondo::tools

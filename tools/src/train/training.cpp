@@ -25,8 +25,6 @@
 #include <utility>
 #include <vector>
 
-#include <rondo/transport/links.hpp>
-
 #include "failure.hpp"
 #include "files.hpp"
 #include "table.hpp"
@@ -323,9 +321,6 @@ int threads_asked_for(const TrainRequest& request, const train::Experiment& expe
 // Threads come from the command line, else from [train]; the placement decides when neither says.
 Training plan_training(const TrainRequest& request, train::Experiment experiment,
                        const Machine& machine) {
-  // The transport of every rank would refuse it, too, each for itself.
-  const std::string problem = transport::problem_of_fabric_name(experiment.transport.fabric);
-  if (!problem.empty()) throw UsageError("transport.fabric: " + problem);
   PlacementRequest places = request.launch.placement;
   places.threads = threads_asked_for(request, experiment);
   Training training{std::move(experiment), place(machine, places), request.launch.fabric};

@@ -15,6 +15,8 @@
 
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/transport/allreduce_paths.hpp>
+#include <rondo/transport/links.hpp>
 
 #include "config/grid_choice.hpp"
 #include "config/key.hpp"
@@ -299,6 +301,19 @@ std::vector<Key> grid_keys() {
   };
 }
 
+std::string complaint_about_fabric(std::string_view text) {
+  return transport::problem_of_fabric_name(std::string(text));
+}
+
+std::string complaint_about_allreduce(std::string_view text) {
+  try {
+    static_cast<void>(transport::AllreducePaths(std::string(text)));
+    return {};
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
 std::vector<Key> transport_keys() {
   constexpr Section<&Experiment::transport> transport{"transport"};
   return {
@@ -306,12 +321,13 @@ std::vector<Key> transport_keys() {
       transport.key<&TransportTable::deadline_seconds>("deadline_seconds", above(0)),
       transport.key<&TransportTable::stall_warning_seconds>("stall_warning_seconds", above(0)),
       transport.key<&TransportTable::small_bytes>("small_bytes", within(0, 4096)),
-      transport.key<&TransportTable::fabric>("fabric"),
+      transport.key<&TransportTable::fabric>("fabric", {.text_complaint = complaint_about_fabric}),
       transport.key<&TransportTable::interface>("interface"),
       transport.key<&TransportTable::fake_nodes>("fake_nodes", within(0, 4096)),
       transport.key<&TransportTable::latency_us>("latency_us", within(0, 1e7)),
       transport.key<&TransportTable::bandwidth_gbs>("bandwidth_gbs", within(0, 1e6)),
-      transport.key<&TransportTable::allreduce>("allreduce"),
+      transport.key<&TransportTable::allreduce>("allreduce",
+                                                {.text_complaint = complaint_about_allreduce}),
   };
 }
 
