@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/program.hpp"
@@ -24,6 +25,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
+using testing::Not;
 
 using Json = nlohmann::json;
 
@@ -117,6 +119,21 @@ TEST_F(FindRateTest, LeavesNoModel) {
                                         "--set", "checkpoint.best=true"});
 
   EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_FALSE(fs::exists(folder() / "checkpoints"));
+}
+
+// It left a checkpoint that nothing goes on from, and not what it had measured.
+TEST_F(FindRateTest, WritesWhatItHasMeasuredWhenItIsStopped) {
+  Program program(rondo_command(words_of("find-rate", {"--steps", "1000000"})));
+  while (events("step").size() < 3 && !program.has_ended()) std::this_thread::yield();
+  program.send(SIGTERM);
+  const Ended stopped = program.wait();
+
+  EXPECT_EQ(stopped.status, 75);
+  EXPECT_THAT(stopped.err,
+              AllOf(HasSubstr("the sweep was stopped after "),
+                    HasSubstr("find-rate.json has these"), Not(HasSubstr("--resume"))));
+  EXPECT_EQ(file("find-rate.json")["points"].size(), events("step").size());
   EXPECT_FALSE(fs::exists(folder() / "checkpoints"));
 }
 

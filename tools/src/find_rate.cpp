@@ -178,7 +178,8 @@ int find_rate(const FindRateOptions& options) {
   const fs::path folder = run_folder_for(request.folder, training.experiment);
   const int status = run_sweep(request, training, folder);
   // The ranks have said what was wrong. A loss that is not finite is wrong only for training.
-  if (status != exit_done && status != exit_not_finite) return status;
+  const bool stopped = status == exit_stopped;
+  if (status != exit_done && status != exit_not_finite && !stopped) return status;
   const RateSweep sweep = read_sweep(folder, options, status);
   const std::string json = json_of(sweep);
   replace_file(folder / "find-rate.json", json, "choose another folder with --out");
@@ -188,7 +189,12 @@ int find_rate(const FindRateOptions& options) {
     fmt::print("{}{}\n", table_of(thinned(sweep.points)).text(), sentence_of(sweep));
     fmt::print("The sweep is in {}\n", folder.string());
   }
-  return exit_done;
+  if (!stopped) return exit_done;
+  fmt::print(stderr,
+             "rondo: the sweep was stopped after {} of {} steps; {} has these, and nothing can go "
+             "on from them\n",
+             sweep.points.size(), options.steps, (folder / "find-rate.json").string());
+  return exit_stopped;
 }
 
 }  // namespace

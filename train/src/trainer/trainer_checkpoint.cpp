@@ -81,8 +81,9 @@ std::int64_t Trainer::warm_up_left() const {
   return std::max<std::int64_t>(warm_up_steps_ - resumed_->manifest.step, 0);
 }
 
+// A sweep is never gone on with, also where it is stopped.
 void Trainer::begin_checkpoints() {
-  if (run_folder_.empty()) return;
+  if (run_folder_.empty() || sweeps()) return;
   checkpoints_.emplace(world_.communicator(),
                        CheckpointWriter::Options{.run_folder = run_folder_,
                                                  .logs = log_.files(),

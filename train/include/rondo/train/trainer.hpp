@@ -161,8 +161,9 @@ struct TrainerOptions {
   std::function<RunRequest()> request = {};
   TrainerObserver observer = {};
   /// Makes the run a sweep of learning rates, of which only the losses matter: it evaluates nothing
-  /// and leaves no model. Asked on every rank after each "step" event ([train] log_every) with its
-  /// loss, which is the same on all ranks; true ends the run. Empty: a run as usual.
+  /// and leaves neither a model nor checkpoints, also where it is asked to stop. Asked on every
+  /// rank after each "step" event ([train] log_every) with its loss, which is the same on all
+  /// ranks; true ends the run. Empty: a run as usual.
   std::function<bool(double loss)> diverges = {};
   StepProfile* profile = nullptr;      ///< lent; records some steps of this rank. Null: none
   std::function<void()> on_step = {};  ///< after every step, on every rank; on the training thread
