@@ -26,6 +26,20 @@ TEST(CommandLineTest, PrintsItsVersion) {
   EXPECT_THAT(ended.out, testing::StartsWith("rondo 0."));
 }
 
+TEST(CommandLineTest, HelpHasTheRanksOfEachCommand) {
+  const auto help = [](std::vector<std::string> command) {
+    command.emplace_back("--help");
+    return rondo(command).out;
+  };
+  EXPECT_THAT(help({"train"}), HasSubstr("Ranks to start (default: one per NUMA domain)"));
+  EXPECT_THAT(help({"bench", "barrier"}), HasSubstr("(default: one per NUMA domain)"));
+  EXPECT_THAT(help({"eval"}), HasSubstr("Ranks to start (default: 1)"));
+  EXPECT_THAT(help({"bench", "model"}), HasSubstr("Ranks to start (default: 1)"));
+  for (const char* name : {"latency", "bandwidth", "token", "tune"}) {
+    EXPECT_THAT(help({"bench", name}), HasSubstr("Ranks to start (default: 2)"));
+  }
+}
+
 TEST(CommandLineTest, HelpNamesTheSubcommands) {
   const Ended ended = rondo({"--help"});
   EXPECT_EQ(ended.status, 0);

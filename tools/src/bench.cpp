@@ -148,7 +148,8 @@ void add_options(Command& command, const OperationKind& kind, BenchOptions& opti
       .value("HOW");
   add_format_option(command, options.format, table_csv_or_json,
                     "table, csv, or json: one array of objects");
-  add_placement_options(command, options.launch.placement);
+  const bool pair = kind.ranks == BenchRanks::pair;
+  add_placement_options(command, options.launch.placement, pair ? "2" : "one per NUMA domain");
   add_fabric_options(command, options.launch.fabric);
   add_flight_record_option(command, options.launch.flight_record, "nowhere");
   command.footer(

@@ -187,7 +187,7 @@ void add_eval(Command& root) {
   auto request = std::make_shared<EvalRequest>();
   add_trained_options(command, request->trained);
   add_format_option(command, request->format, table_or_json, "table, or json: one object");
-  add_placement_options(command, request->launch.placement);
+  add_placement_options(command, request->launch.placement, "1");
   add_flight_record_option(command, request->launch.flight_record, "nowhere");
   command.footer("One rank unless -n says otherwise; several share out the test set.");
   command.does([request](const CommandLine& line) { return run_eval(*request, line); });

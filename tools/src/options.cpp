@@ -84,8 +84,8 @@ void add_experiment_options(Command& command, std::filesystem::path& config,
 }
 
 // Where ranks run. 0 means that nothing was said, and the machine decides.
-void add_placement_options(Command& command, PlacementRequest& request) {
-  command.option("-n,--ranks", request.ranks, "Ranks to start (default: one per NUMA domain)")
+void add_placement_options(Command& command, PlacementRequest& request, const std::string& ranks) {
+  command.option("-n,--ranks", request.ranks, "Ranks to start (default: " + ranks + ")")
       .range(1, 4096)
       .value("N");
   command

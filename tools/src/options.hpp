@@ -28,8 +28,9 @@ void add_experiment_options(Command& command, std::filesystem::path& config,
                             const std::string& about_settings);
 
 /// Adds the options that every command with ranks of its own has: -n, --threads, --bind and
-/// --oversubscribe.
-void add_placement_options(Command& command, PlacementRequest& request);
+/// --oversubscribe. `ranks` says how many there are without -n.
+void add_placement_options(Command& command, PlacementRequest& request,
+                           const std::string& ranks = "one per NUMA domain");
 
 /// Adds --fake-nodes, --fabric, --interface, --latency-us and --bandwidth-gbs.
 void add_fabric_options(Command& command, FabricRequest& request);

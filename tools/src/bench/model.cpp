@@ -178,7 +178,7 @@ void add_bench_model(Command& bench) {
       .with_default()
       .value("B");
   add_format_option(command, options->format, table_or_json, "table, or json: one object");
-  add_placement_options(command, options->launch.placement);
+  add_placement_options(command, options->launch.placement, "1");
   add_flight_record_option(command, options->launch.flight_record, "nowhere");
   command.footer("One rank unless -n says otherwise; several measure at the same time.");
   command.does([options](const CommandLine& line) { return run_model(*options, line); });

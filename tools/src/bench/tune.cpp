@@ -355,7 +355,7 @@ void add_bench_tune(Command& bench) {
               fmt::format("Per size (default: {} to {})", most_iterations, least_iterations))
       .range(1, 1'000'000)
       .value("I");
-  add_placement_options(command, options->launch.placement);
+  add_placement_options(command, options->launch.placement, "2");
   add_fabric_options(command, options->launch.fabric);
   command.footer(
       "Two ranks unless -n says otherwise. The table is for [transport] allreduce in the\n"
