@@ -291,6 +291,14 @@ TEST(ExperimentTest, SettingErrorsQuoteTheSetting) {
   EXPECT_THAT(setting_error("trian.epochs=0"), HasSubstr("unknown section 'trian'"));
   EXPECT_THAT(setting_error("train.epochs=[1"), HasSubstr("close its quotes or brackets"));
   EXPECT_THAT(setting_error("train.epochs="), HasSubstr("found a string"));
+  EXPECT_THAT(setting_error("train.epochs=99999999999999999999"),
+              HasSubstr("found '99999999999999999999', which is too large or too small"));
+  EXPECT_THAT(setting_error("optimizer.learning_rate=1e400"),
+              HasSubstr("found '1e400', which is too large or too small"));
+  EXPECT_THAT(setting_error("optimizer.learning_rate=.1"),
+              HasSubstr("found '.1', which is no number in TOML; write it as in 10, 0.1 or 1e-3"));
+  EXPECT_THAT(setting_error("optimizer.learning_rate=inf"),
+              HasSubstr("inf is impossible; must be finite"));
   EXPECT_THAT(setting_error("data.path=\xff"), HasSubstr("is not UTF-8"));
   for (const char* text : {"", "=", "epochs=3", "train.epochs", "train=3"}) {
     EXPECT_THAT(setting_error(text), HasSubstr("write --set SECTION.KEY=VALUE")) << text;

@@ -8,10 +8,17 @@
 
 #include <CLI/CLI.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <sstream>
+#include <system_error>
 
 #include "failure.hpp"
 #include "options.hpp"
@@ -39,6 +46,16 @@ std::vector<std::string> choices_of(CLI::Option& option) {
     // It takes any value.
   }
   return names;
+}
+
+// What is wrong with the text of a number; empty: nothing. `must` says what it must be, and is so
+// where `holds`.
+template <class Holds>
+std::string problem_of_number(const std::string& text, const std::string& must, Holds holds) {
+  double number = 0.0;
+  if (!CLI::detail::lexical_cast(text, number)) return fmt::format("'{}' is no number", text);
+  if (!std::isfinite(number)) return fmt::format("{} is impossible: must be finite", text);
+  return holds(number) ? std::string() : fmt::format("{} is impossible: must be {}", text, must);
 }
 
 OptionDescription describe_option(CLI::Option& option) {
@@ -106,13 +123,16 @@ Option& Option::range(int least, int most) {
 }
 
 Option& Option::range(double least, double most) {
-  option_->check(CLI::Range(least, most));
-  return *this;
+  return check([=](const std::string& text) {
+    return problem_of_number(text, fmt::format("from {:g} to {:g}", least, most),
+                             [=](double number) { return number >= least && number <= most; });
+  });
 }
 
 Option& Option::positive() {
-  option_->check(CLI::PositiveNumber);
-  return *this;
+  return check([](const std::string& text) {
+    return problem_of_number(text, "greater than 0", [](double number) { return number > 0.0; });
+  });
 }
 
 Option& Option::hidden() {
@@ -120,9 +140,17 @@ Option& Option::hidden() {
   return *this;
 }
 
+// CLI11 takes a number that is too large for the largest one.
 Option& Option::not_negative() {
-  option_->check(CLI::NonNegativeNumber);
-  return *this;
+  return check([](const std::string& text) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error == std::errc{} && end == text.data() + text.size() && number >= 0) {
+      return std::string();
+    }
+    return fmt::format("{} is impossible: must be a whole number from 0 to {}", text,
+                       std::numeric_limits<std::int64_t>::max());
+  });
 }
 
 Option& Option::check(std::function<std::string(const std::string& value)> problem) {

@@ -11,6 +11,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <optional>
@@ -243,6 +244,27 @@ bool expects_string(std::string_view section, std::string_view name) {
   return false;
 }
 
+// How much of `text` is a number, and whether that is too large or too small for a T.
+template <class T>
+std::from_chars_result number_in(std::string_view text) {
+  T number = 0;
+  return std::from_chars(text.data(), text.data() + text.size(), number);
+}
+
+// Of a bare word that somebody meant as a number: what it is instead. "a string" for any other.
+std::string found_word(std::string_view text) {
+  const bool has_sign = text.starts_with('+') || text.starts_with('-');
+  const std::string_view digits = text.substr(has_sign ? 1 : 0);
+  const auto [end, error] = number_in<double>(digits);
+  const bool is_word = digits.empty() || std::isalpha(static_cast<unsigned char>(digits[0])) != 0;
+  if (is_word || end != digits.data() + digits.size()) return "a string";
+  const auto whole = number_in<std::int64_t>(digits);
+  if (error != std::errc{} || (whole.ec != std::errc{} && whole.ptr == end)) {
+    return fmt::format("'{}', which is too large or too small", text);
+  }
+  return fmt::format("'{}', which is no number in TOML; write it as in 10, 0.1 or 1e-3", text);
+}
+
 std::vector<std::string> section_names() {
   std::vector<std::string> names;
   for (const Key& key : all_keys()) {
@@ -351,7 +373,9 @@ Assignment read_setting(std::string_view setting) {
   // A bare word; as a quoted string it must still be one that TOML can hold.
   value = parse_value(to_toml_value(std::string(text)));
   if (!value) fail_on_config(where, "the value is not UTF-8 text");
-  return make_assignment(location, {}, section, name, *value->get("value"));
+  Assignment assignment = make_assignment(location, {}, section, name, *value->get("value"));
+  assignment.found = found_word(text);
+  return assignment;
 }
 
 void fail_on_config(std::string_view where, std::string_view problem) {

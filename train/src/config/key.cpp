@@ -166,6 +166,7 @@ struct Checker {
 
   std::string operator()(double number) const {
     if (lies_within(number, limits)) return {};
+    if (!std::isfinite(number)) return fmt::format("{} is impossible; must be finite", number);
     return fmt::format("{} is impossible; {}", number, describe(limits));
   }
 
