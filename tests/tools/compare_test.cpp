@@ -138,12 +138,19 @@ TEST_F(CompareTest, RefusesTheRunsOfAnotherConfigurationUnlessAnew) {
   ASSERT_EQ(compare(one).status, 0);
   const auto changed = and_also(one, {"--set", "train.epochs=2"});
 
+  const Ended listed = compare(and_also(changed, {"--dry-run"}));
+  const Ended listed_anew = compare(and_also(changed, {"--dry-run", "--anew"}));
   const Ended refused = compare(changed);
   const Ended replaced = compare(and_also(changed, {"--anew"}));
 
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(lines(refused.err), ElementsAre(HasSubstr("train.epochs is 1, would be 2")));
   EXPECT_EQ(refused.out, "");
+  EXPECT_EQ(listed.status, 2);
+  EXPECT_THAT(listed.out, HasSubstr("holds another run: train.epochs is 1, would be 2"));
+  EXPECT_EQ(listed.err, refused.err);
+  EXPECT_EQ(listed_anew.status, 0);
+  EXPECT_THAT(listed_anew.out, HasSubstr("would replace another run: "));
   EXPECT_EQ(replaced.status, 0) << replaced.err;
   EXPECT_THAT(replaced.err, HasSubstr("1 of 1 run to run"));
 }

@@ -203,14 +203,14 @@ class Runner {
 };
 
 // As --dry-run says it.
-std::string describe(const FoundRun& found) {
+std::string describe(const FoundRun& found, bool anew) {
   switch (found.state) {
     case RunState::completed:
       return "has run";
     case RunState::incomplete:
       return "would run anew: incomplete";
     case RunState::different:
-      return "holds another run: " + found.difference;
+      return (anew ? "would replace another run: " : "holds another run: ") + found.difference;
     default:
       return "would run";
   }
@@ -233,11 +233,14 @@ int compare(const CompareRequest& request) {
   return status;
 }
 
-// Says on stdout what compare() would run, and changes nothing.
+// Says on stdout what compare() would run, and changes nothing. Throws UsageError where that does.
 int list_runs(const CompareRequest& request) {
-  for (const PlannedRun& run : make_plan(request).runs) {
-    fmt::print("{}: {} ({})\n", run.name, describe(run.found), run.request.folder.string());
+  const Plan plan = make_plan(request);
+  for (const PlannedRun& run : plan.runs) {
+    fmt::print("{}: {} ({})\n", run.name, describe(run.found, request.anew),
+               run.request.folder.string());
   }
+  if (!request.anew) refuse_other_runs(plan);
   return exit_done;
 }
 

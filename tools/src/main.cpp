@@ -5,6 +5,7 @@
 // runs it; the list below is all that this file knows of them.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -69,16 +70,34 @@ int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
   return exit_usage;
 }
 
-// CLI11 would only say that an argument was not expected.
-void refuse_unknown_subcommand(const CLI::App& app, const CommandLine& line) {
-  if (line.own.empty() || line.own.front().starts_with('-')) return;
+// CLI11 would only say that an argument was not expected, or that a subcommand is required.
+void refuse_unknown_subcommand(const CLI::App& app, std::span<const std::string> arguments) {
+  const auto known = app.get_subcommands({});
+  if (known.empty() || arguments.empty() || arguments.front().starts_with('-')) return;
+  const std::string& name = arguments.front();
+  for (const CLI::App* command : known) {
+    if (command->check_name(name)) return refuse_unknown_subcommand(*command, arguments.subspan(1));
+  }
   std::vector<std::string> names;
-  for (const CLI::App* known : app.get_subcommands({})) names.push_back(known->get_name());
-  if (std::ranges::count(names, line.own.front()) > 0) return;
-  std::erase_if(names,
-                [&](const auto& name) { return app.get_subcommand(name)->get_group().empty(); });
-  throw UsageError(fmt::format("there is no subcommand '{}'; there are: {}", line.own.front(),
+  for (const CLI::App* command : known) {
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  }
+  const std::string of = app.get_parent() == nullptr ? "" : " of " + name_of(app);
+  throw UsageError(fmt::format("there is no subcommand '{}'{}; there are: {}", name, of,
                                fmt::join(names, ", ")));
+}
+
+// Other launchers take the program without a mark before it.
+void expect_dashes_before_program(const CLI::App& app, const CommandLine& line) {
+  const CLI::App& command = *innermost(app);
+  if (command.get_name() != "run" || !line.behind_dashes.empty()) return;
+  const std::vector<std::string> left = command.remaining();
+  const auto program =
+      std::ranges::find_if(left, [](const std::string& text) { return !text.starts_with('-'); });
+  if (program == left.end()) return;
+  throw UsageError(
+      fmt::format("'{}' is no option; write -- before the program: rondo run -n 2 -- {}", *program,
+                  fmt::join(program, left.end(), " ")));
 }
 
 int run_command_line(int argc, char** argv) {
@@ -94,10 +113,13 @@ int run_command_line(int argc, char** argv) {
                          add_bench, add_info, add_doctor, add_generate}) {
     add(root);
   }
-  refuse_unknown_subcommand(app, line);
+  refuse_unknown_subcommand(app, line.own);
   try {
     // CLI11 takes arguments from the back.
     app.parse(std::vector<std::string>(line.own.rbegin(), line.own.rend()));
+  } catch (const CLI::ExtrasError& error) {
+    expect_dashes_before_program(app, line);
+    return report_misuse(app, error);
   } catch (const CLI::ParseError& error) {
     return report_misuse(app, error);
   }

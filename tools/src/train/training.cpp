@@ -76,7 +76,7 @@ void refuse_files_of_another_run(const fs::path& folder, const std::string& conf
 }
 
 void write_config(const fs::path& folder, const std::string& config) {
-  replace_file(folder / "config.toml", config, "choose another folder with --out");
+  replace_file(folder / "config.toml", config, "make room, or choose another folder");
 }
 
 // Two runs may begin in the same second.
@@ -269,7 +269,7 @@ void RunFolder::make(const std::string& config) {
   std::error_code error;
   fs::create_directories(path_, error);
   if (error || !fs::is_directory(path_, error)) {
-    throw UsageError(fmt::format("cannot make the run folder {}: {}; choose another with --out",
+    throw UsageError(fmt::format("cannot make the run folder {}: {}; choose another",
                                  path_.string(),
                                  error ? error.message() : "there is a file of that name"));
   }
