@@ -84,8 +84,17 @@ TEST_F(FolderTest, NumbersClassesAndImagesByName) {
 
 TEST_F(FolderTest, SaysWhatIsMissing) {
   std::filesystem::remove_all(folder_.path() / "val" / "dog");
-  EXPECT_THAT(list_error(), HasSubstr("val: has other classes than "));
+  EXPECT_THAT(list_error(),
+              AllOf(HasSubstr("val: has other classes than "), HasSubstr("train: it lacks dog; ")));
 
+  for (const char* name : {"ant", "bee", "elk", "fox"}) {
+    std::filesystem::create_directory(folder_.path() / "val" / name);
+  }
+  EXPECT_THAT(list_error(), HasSubstr("it lacks dog, and has ant, bee, elk and 1 more besides; "));
+
+  for (const char* name : {"ant", "bee", "elk", "fox"}) {
+    std::filesystem::remove(folder_.path() / "val" / name);
+  }
   std::filesystem::create_directory(folder_.path() / "val" / "dog");
   EXPECT_THAT(list_error(), HasSubstr("val/dog: holds no image"));
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
@@ -145,6 +146,28 @@ std::filesystem::path test_folder_of(const std::filesystem::path& folder) {
   fail_on_file(folder, "has no subfolder val, nor test", folder_remedy);
 }
 
+// "a, b, c and 4 more"; empty where no class of `some` is missing in `others`. Both are sorted.
+std::string names_missing(const std::vector<std::string>& some,
+                          const std::vector<std::string>& others) {
+  std::vector<std::string> missing;
+  std::ranges::set_difference(some, others, std::back_inserter(missing));
+  constexpr std::size_t most = 3;
+  const std::size_t more = missing.size() - std::min(missing.size(), most);
+  missing.resize(missing.size() - more);
+  const std::string names = fmt::format("{}", fmt::join(missing, ", "));
+  return more == 0 ? names : fmt::format("{} and {} more", names, more);
+}
+
+// What distinguishes the classes in `test` from those for training; empty where nothing does.
+std::string difference_of(const std::vector<std::string>& test,
+                          const std::vector<std::string>& training) {
+  const std::string lacks = names_missing(training, test);
+  const std::string besides = names_missing(test, training);
+  if (besides.empty()) return lacks.empty() ? "" : "it lacks " + lacks;
+  return lacks.empty() ? "it has " + besides + " besides"
+                       : fmt::format("it lacks {}, and has {} besides", lacks, besides);
+}
+
 }  // namespace
 
 Dataset list_folder(const std::filesystem::path& folder, std::int64_t height, std::int64_t width) {
@@ -153,8 +176,10 @@ Dataset list_folder(const std::filesystem::path& folder, std::int64_t height, st
   if (classes.empty()) fail_on_file(training, "has no subfolder of a class", folder_remedy);
   const std::filesystem::path test = test_folder_of(folder);
   // The label of a class is its place in the sorted list, so the lists must be the same.
-  if (classes_in(test) != classes) {
-    fail_on_file(test, fmt::format("has other classes than {}", training.string()), folder_remedy);
+  const std::string difference = difference_of(classes_in(test), classes);
+  if (!difference.empty()) {
+    fail_on_file(test, fmt::format("has other classes than {}: {}", training.string(), difference),
+                 folder_remedy);
   }
   // ImageNet's numbers are usual for photographs, and measuring would mean to decode everything.
   const tensor::Shape shape{0, height, width, folder_colours};
