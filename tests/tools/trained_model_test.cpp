@@ -205,7 +205,7 @@ TEST_F(TrainedModelTest, RefusesCheckpointsThatCannotBeUsed) {
   };
   expect_refused(with("17"), 3, "has no checkpoint \"17\" (step-4); give newest, best,");
   expect_refused(with(in("absent")), 3, "has no checkpoint");
-  expect_refused(with(run()), 3, "manifest.json: is missing; use another checkpoint");
+  expect_refused(with(run()), 3, "is the folder of a run, and no checkpoint; give ");
   std::vector<std::string> two = with("newest");
   two.insert(two.end(), {"--weights", in("file")});
   expect_refused(two, 2, "--weights and --checkpoint name two models");
@@ -267,6 +267,18 @@ TEST_F(TrainedModelTest, PredictsNothingWithWeightsThatAreNotFinite) {
 
   expect_refused({"predict", config(), in("red.ppm"), "--weights", in("broken-model.safetensors")},
                  3, in("red.ppm") + ": the model gives NaN or Inf for it");
+}
+
+// All were a manifest.json that is missing, or a broken image.
+TEST_F(TrainedModelTest, SaysWhatAFolderIsInstead) {
+  fs::create_directories(in("images"));
+
+  expect_refused({"predict", run(), in("images")}, 2,
+                 in("images") + ": is a folder; name the images in it, as in " + in("images/*"));
+  expect_refused({"eval", run(), "--weights", run()}, 3,
+                 run() + ": is the folder of a run, and no checkpoint; give ");
+  expect_refused({"eval", run(), "--checkpoint", run() + "/checkpoints"}, 3,
+                 run() + "/checkpoints: is the folder of a run's checkpoints; give ");
 }
 
 TEST_F(TrainedModelTest, RefusesWhatIsNoRun) {

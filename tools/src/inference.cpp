@@ -19,6 +19,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <rondo/train/dataset.hpp>
@@ -160,8 +161,19 @@ Table table_of(const std::vector<Guess>& guesses, bool with_names) {
       .add({.name = "logit", .heading = "logit", .decimals = 4}, &Guess::logit);
 }
 
+// Shells name what is in a folder; no order of our own would be known to the user.
+void refuse_folders(const std::vector<std::string>& images) {
+  for (const std::string& image : images) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(image, ignored)) continue;
+    throw UsageError(fmt::format("{}: is a folder; name the images in it, as in {}", image,
+                                 (std::filesystem::path(image) / "*").string()));
+  }
+}
+
 // Printed at the end, so that an image that cannot be read leaves no half of a table.
 int run_predict(const PredictRequest& request) {
+  refuse_folders(request.images);
   const Trained trained = find_trained(request.trained);
   // Made once: the weights are read and the kernels made for all images.
   train::Classifier classifier(trained.experiment, trained.weights, request.threads);

@@ -172,10 +172,30 @@ void prune_checkpoints(const fs::path& run_folder, std::int64_t keep, bool best)
   }
 }
 
+namespace {
+
+// Of a folder that users have named; empty where a checkpoint may have been there.
+std::string why_no_checkpoint(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return "there is no such folder";
+  if (!fs::is_directory(path, ignored)) return "is a file, and a checkpoint is a folder";
+  if (path.filename() == checkpoints_in({})) return "is the folder of a run's checkpoints";
+  if (!list_checkpoints(path).empty()) return "is the folder of a run, and no checkpoint";
+  const bool is_run = fs::exists(path / "config.toml", ignored);
+  return is_run ? "the run has no checkpoints" : "";
+}
+
+}  // namespace
+
 std::string read_manifest_text(const fs::path& checkpoint) {
   const fs::path path = checkpoint / manifest_name;
   std::ifstream stream(path, std::ios::binary);
-  if (!stream.is_open()) fail_on_file(path, "is missing", read_remedy);
+  if (!stream.is_open()) {
+    const std::string why = why_no_checkpoint(checkpoint);
+    if (why.empty()) fail_on_file(path, "is missing", read_remedy);
+    fail_on_file(checkpoint, why,
+                 "give the folder of a run that has checkpoints, or RUN/checkpoints/step-N");
+  }
   std::ostringstream text;
   text << stream.rdbuf();  // throws nothing, as iterators would
   if (text.bad()) fail_on_file(path, "cannot be read", read_remedy);
