@@ -1,4 +1,4 @@
-// Runs a fuzzer, which is a program of its own, for 20,000 inputs, or for 20 s if these take
+// Runs a fuzzer, which is a program of its own, for 20,000 inputs, or for 8 s if these take
 // longer: some write files for each. It begins with the files of the folders in RONDO_FUZZ_SEEDS,
 // which are separated by colons.
 
@@ -41,7 +41,7 @@ TEST(FuzzTest, FindsNothing) {
 
   const pid_t child = ::fork();
   if (child == 0) {
-    ::execl(program, program, "-runs=20000", "-max_total_time=20", "-seed=1", "-max_len=4096",
+    ::execl(program, program, "-runs=20000", "-max_total_time=8", "-seed=1", "-max_len=4096",
             "-malloc_limit_mb=512", "-verbosity=0", names.empty() ? nullptr : begin_with.c_str(),
             nullptr);
     ::_exit(127);
