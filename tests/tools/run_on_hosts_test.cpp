@@ -127,11 +127,12 @@ TEST_F(RunOnHostsTest, RanksOfALauncherThatIsGoneMayStillEndInTheirOwnWay) {
 TEST_F(RunOnHostsTest, RanksOfALauncherThatIsGoneOutliveTheFirstThatEnds) {
   const ScratchFolder folder;
   const std::string path = folder.path().string() + "/";
-  // Standard error is a pipe whose reader the test ends.
+  // Standard error is a pipe, whose reader the rank ends that fails.
   const auto agent = folder.write(
       "agent", "mkfifo " + path + "errors; cat <" + path + "errors >/dev/null & echo $! >" + path +
                    "reader; shift; sh -c \"$1\" 2>" + path + "errors; exit $?\n");
-  const std::string first = "echo $$ >" + path + "first; trap 'exit 7' TERM; echo started; ";
+  const std::string first = "echo $$ >" + path + "first; trap 'kill -9 $(cat " + path +
+                            "reader); while (echo >&2); do :; done; exit 7' TERM; echo started; ";
   const std::string second = "trap 'while kill -0 $(cat " + path +
                              "first) 2>/dev/null; do sleep 0.01; done; echo >" + path +
                              "end; exit' TERM; echo started; ";
@@ -140,9 +141,6 @@ TEST_F(RunOnHostsTest, RanksOfALauncherThatIsGoneOutliveTheFirstThatEnds) {
                                  "if [ $RONDO_RANK = 0 ]; then " + first + "else " + second +
                                      "fi; while :; do sleep 0.01; done"}));
   program.output_until("started\nstarted\n");
-  pid_t reader = 0;
-  std::ifstream(path + "reader") >> reader;
-  ::kill(reader, SIGKILL);
   program.send(SIGKILL);
   program.wait();
   // Ends by the test's timeout otherwise.
