@@ -5,15 +5,16 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/world_lock.hpp"
 #include "links/link.hpp"
 
 namespace rondo::transport::delayed_link_test {
@@ -54,8 +55,17 @@ class RecordingLink final : public Link {
 class DelayedLinkTest : public testing::Test {
  protected:
   std::unique_ptr<Link> delayed(std::chrono::nanoseconds latency, double bandwidth) {
-    return open_delayed_link(std::make_unique<RecordingLink>(sent_), latency, bandwidth);
+    return open_delayed_link(std::make_unique<RecordingLink>(sent_), latency, bandwidth, lock_);
   }
+  void progress_until_done(Link& link, const Transfer& transfer) {
+    for (bool done = false; !done;) {
+      const std::lock_guard entry(lock_);
+      link.progress();
+      done = transfer.done();
+    }
+  }
+
+  WorldLock lock_{true};
   std::vector<RecordingLink::Sent> sent_;
   std::vector<std::byte> message_{1'000'000};
 };
@@ -65,11 +75,15 @@ TEST_F(DelayedLinkTest, NothingLeavesBeforeItsTime) {
   Transfer transfer;
   const auto begin = Clock::now();
 
-  link->post_send(1, 5, message_, transfer);
-  EXPECT_TRUE(transfer.pending());
-  EXPECT_FALSE(link->arm());
-  while (transfer.pending()) link->progress();
+  {
+    const std::lock_guard entry(lock_);
+    link->post_send(1, 5, message_, transfer);
+    EXPECT_TRUE(transfer.pending());
+    EXPECT_FALSE(link->arm());
+  }
+  progress_until_done(*link, transfer);
 
+  const std::lock_guard entry(lock_);
   ASSERT_EQ(sent_.size(), 1U);
   EXPECT_GE(sent_[0].when - begin, 3ms);
   EXPECT_TRUE(transfer.done());
@@ -82,10 +96,12 @@ TEST_F(DelayedLinkTest, MessagesShareOneWire) {
   const auto begin = Clock::now();
 
   for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const std::lock_guard entry(lock_);
     link->post_send(static_cast<int>(i), i, message_, transfers[i]);
   }
-  while (transfers.back().pending()) link->progress();
+  progress_until_done(*link, transfers.back());
 
+  const std::lock_guard entry(lock_);
   ASSERT_EQ(sent_.size(), 3U);
   for (std::size_t i = 0; i < sent_.size(); ++i) {
     EXPECT_EQ(sent_[i].tag, i);
@@ -97,60 +113,32 @@ TEST_F(DelayedLinkTest, AMessageLeavesWhileItsRankComputes) {
   auto real = std::make_unique<RecordingLink>(sent_);
   std::promise<void> left;
   real->on_send = [&] { left.set_value(); };
-  const auto link = open_delayed_link(std::move(real), 1ms, 0);
+  const auto link = open_delayed_link(std::move(real), 1ms, 0, lock_);
   Transfer transfer;
 
-  link->post_send(1, 5, message_, transfer);
+  {
+    const std::lock_guard entry(lock_);
+    link->post_send(1, 5, message_, transfer);
+  }
   left.get_future().wait();  // and no progress
 
-  EXPECT_TRUE(transfer.pending()) << "it changed on a thread that is not its rank's";
-  EXPECT_FALSE(link->arm()) << "progress() would end it, and nobody would wake the rank";
-  EXPECT_TRUE(link->progress());
+  const std::lock_guard entry(lock_);
   EXPECT_TRUE(transfer.done());
   EXPECT_EQ(transfer.bytes, message_.size());
   EXPECT_EQ(link->arm(), 7);
-}
-
-TEST_F(DelayedLinkTest, WhatTheRealLinkCannotSendFails) {
-  class NoLink final : public Link {
-   public:
-    void post_send(int, std::uint64_t, std::span<const std::byte>, Transfer& transfer) override {
-      transfer.begin(this);
-      unsent_ = &transfer;
-    }
-    void post_recv(int, std::uint64_t, std::span<std::byte>, Transfer&) override {}
-    bool progress() override {
-      if (unsent_ != nullptr) std::exchange(unsent_, nullptr)->end(9, 0);
-      return true;
-    }
-    void cancel(Transfer&) override {}
-    std::optional<int> arm() override { return {}; }
-    std::string address() const override { return {}; }
-    std::string route() const override { return {}; }
-    std::string error_text(const Transfer& transfer) const override {
-      return "error " + std::to_string(transfer.error);
-    }
-
-   private:
-    Transfer* unsent_ = nullptr;
-  };
-  const auto link = open_delayed_link(std::make_unique<NoLink>(), 1us, 0);
-  Transfer transfer;
-  link->post_send(1, 5, message_, transfer);
-  while (transfer.pending()) link->progress();
-  EXPECT_TRUE(transfer.failed());
-  EXPECT_EQ(link->error_text(transfer), "error 9");
 }
 
 TEST_F(DelayedLinkTest, WhatWasCancelledIsNotSent) {
   auto link = delayed(1ms, 0);
   Transfer first;
   Transfer second;
-  link->post_send(1, 1, message_, first);
-  link->post_send(1, 2, message_, second);
-
-  link->cancel(first);
-  EXPECT_TRUE(first.failed());
+  {
+    const std::lock_guard entry(lock_);
+    link->post_send(1, 1, message_, first);
+    link->post_send(1, 2, message_, second);
+    link->cancel(first);
+    EXPECT_TRUE(first.failed());
+  }
   link.reset();  // sends the rest
 
   ASSERT_EQ(sent_.size(), 1U);

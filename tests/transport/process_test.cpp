@@ -188,6 +188,24 @@ TEST(ProcessTest, ALossThatWasSurvivedExplainsNoLaterOne) {
   }
 }
 
+// Of which an error names one rank.
+TEST(ProcessTest, AHostWhoseLossWasSurvivedExplainsNoLaterOne) {
+  WorldOptions options = test::quick_options();
+  options.fabric = {.name = "shm", .fake_nodes = 2};
+  Processes processes(4, test::meet_over_tcp(), [&] {
+    World world = World::attach(options);
+    Communicator host = world.communicator().split(world.rank() / 2);
+    world.communicator().barrier().wait();
+    if (world.rank() >= 2) ::raise(SIGKILL);
+    if (rank_at_fault([&] { world.communicator().barrier().wait(); }) < 2) ::_exit(saw_nothing);
+    host.barrier().wait();
+    if (world.rank() == 1) ::raise(SIGKILL);
+    ::_exit(rank_at_fault([&] { host.barrier().wait(); }) == 1 ? saw_what_it_should : saw_nothing);
+  });
+
+  EXPECT_EQ(processes.wait(0), saw_what_it_should);
+}
+
 // Rank 1 has sent a message, which needs nobody, between the loss of rank 2 and its own end.
 TEST(ProcessTest, AMessageThatNeedsNobodySurvivesNoLoss) {
   Processes processes(3, test::quick_options(), [](World& world) {

@@ -158,11 +158,11 @@ std::unique_ptr<Link> open_by_memory(const Membership& membership, bool this_nod
   return open_shm_link(membership.rank, std::move(memories), options.waiting != Waiting::spin);
 }
 
-// With the delays of `options`, if there are any.
-std::unique_ptr<Link> with_delays(std::unique_ptr<Link> link, const FabricOptions& fabric) {
-  if (fabric.injected_latency.count() <= 0 && fabric.injected_bytes_per_second <= 0) return link;
-  return open_delayed_link(std::move(link), fabric.injected_latency,
-                           fabric.injected_bytes_per_second);
+// As it will be with the delays of `options`, if there are any.
+std::string route_of(const Link& link, const FabricOptions& options) {
+  if (!options.injects_delays()) return link.route();
+  return route_with_delays(link.route(), options.injected_latency,
+                           options.injected_bytes_per_second);
 }
 
 // What the first rank of each node tells of it; the other ranks say nothing.
@@ -234,8 +234,7 @@ Membership join_nodes(const JobRank& self, const WorldOptions& options,
     membership.fabric = std::move(chosen.link);
     membership.route = std::move(chosen.reason);
   }
-  membership.fabric = with_delays(std::move(membership.fabric), options.fabric);
-  membership.route = membership.fabric->route() + ", " + membership.route;
+  membership.route = route_of(*membership.fabric, options.fabric) + ", " + membership.route;
   membership.side_channel = std::move(channel);
   return membership;
 }

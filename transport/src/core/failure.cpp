@@ -227,8 +227,8 @@ void CommunicatorCore::check_deferred_failure() {
 // The rank whose loss explains that of `rank`, perhaps itself. Nothing that came later explains a
 // loss that was survived.
 std::optional<int> CommunicatorCore::cause_of_loss(int rank) const {
-  if (world_->stalls().has_survived_loss_of(rank)) return std::nullopt;
-  return world_->first_lost();
+  if (world_->stalls().has_survived_loss_of(rank)) return rank;
+  return world_->first_lost(true);
 }
 
 // The other end of a connection closes it when it gives up. If a rank was lost, that is the reason,

@@ -162,7 +162,8 @@ std::optional<GaveUp> Stalls::gave_up() const {
 void Stalls::note_failure(const Error& error) {
   failures_ += 1;
   if (error.code() != Errc::peer_lost) return;
-  losses_.push_back({.rank = error.detail().rank, .is_survived = false});
+  has_failed_since_ = true;
+  survived_.resize(world_->peers().size());
   shm::RankHeader& mine = world_->header();
   if (mine.saw_loss.load(std::memory_order_relaxed) != shm::LossNote::none) return;
   mine.loss_note.code = error.code().value();
@@ -172,16 +173,22 @@ void Stalls::note_failure(const Error& error) {
   mine.saw_loss.store(shm::LossNote::there, std::memory_order_release);
 }
 
-// A peer may be reading the note, so no other one takes its place.
+// All that have ended by now, of which an error names but one: a host may have had several. A peer
+// may be reading the note, so no other one takes its place.
 void Stalls::survive_losses() noexcept {
-  if (losses_.empty() || losses_.back().is_survived) return;
-  for (Loss& loss : losses_) loss.is_survived = true;
+  if (!has_failed_since_) return;
+  has_failed_since_ = false;
+  for (int rank = 0; rank < static_cast<int>(survived_.size()); ++rank) {
+    if (rank != world_->rank() && world_->has_ended(rank) && !world_->has_left(rank)) {
+      survived_[static_cast<std::size_t>(rank)] = true;
+    }
+  }
   world_->header().saw_loss.store(shm::LossNote::survived, std::memory_order_relaxed);
 }
 
 bool Stalls::has_survived_loss_of(int rank) const noexcept {
-  return std::ranges::any_of(
-      losses_, [rank](const Loss& loss) { return loss.rank == rank && loss.is_survived; });
+  const auto index = static_cast<std::size_t>(rank);
+  return index < survived_.size() && survived_[index];
 }
 
 std::optional<GaveUp> Stalls::loss_noted_by(int rank) const {

@@ -84,11 +84,8 @@ class Stalls {
   Time told_at_{};
   std::vector<int> told_;  // for whom it waits, as others know
   std::uint64_t failures_ = 0;
-  struct Loss {
-    int rank;
-    bool is_survived;
-  };
-  std::vector<Loss> losses_;  // that failures of this rank have named
+  bool has_failed_since_ = false;  // because a peer was lost; and not survived it yet
+  std::vector<bool> survived_;     // by rank; empty before the first such failure
 };
 
 }  // namespace rondo::transport

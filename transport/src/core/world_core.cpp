@@ -23,7 +23,7 @@
 namespace rondo::transport {
 
 WorldCore::WorldCore(Membership membership, WorldOptions options)
-    : lock_(options.threads == Threads::multiple),
+    : lock_(options.threads == Threads::multiple || options.fabric.injects_delays()),
       my_(std::move(membership)),
       options_(std::move(options)),
       arena_(std::make_unique<ArenaCore>(
@@ -37,6 +37,11 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
       dumped_for_(my_.peers.size()),
       peer_status_(my_.peers.size()) {
   options_.small_bytes = std::min(options_.small_bytes, shm::bulk_bytes);
+  const FabricOptions& fabric = options_.fabric;
+  if (my_.fabric && fabric.injects_delays()) {
+    my_.fabric = open_delayed_link(std::move(my_.fabric), fabric.injected_latency,
+                                   fabric.injected_bytes_per_second, lock_);
+  }
   for (const Peer& peer : my_.peers) {
     infos_.push_back(peer.info);
     nodes_ = std::max(nodes_, peer.info.node + 1);
@@ -62,7 +67,7 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
 // may count on all that came before.
 WorldCore::~WorldCore() {
   event_descriptor_.reset();
-  my_.fabric.reset();  // sends what is on its way
+  my_.fabric.reset();  // sends what is on its way; nobody holds the lock
   if (my_.side_channel) {
     const std::vector<LastCollective> last(last_collectives_.begin(), last_collectives_.end());
     my_.side_channel->tell(
@@ -309,13 +314,13 @@ bool WorldCore::has_ended(int rank) const noexcept {
 }
 
 // A rank of this node may be known by its pidfd alone: it has no place in the order, and comes
-// last. What this rank has survived explains nothing.
-std::optional<int> WorldCore::first_lost() const noexcept {
+// last.
+std::optional<int> WorldCore::first_lost(bool unsurvived) const noexcept {
   std::optional<int> first;
   std::uint32_t least = 0;
   for (int rank = 0; rank < static_cast<int>(my_.peers.size()); ++rank) {
     if (rank == my_.rank || !has_ended(rank) || has_left(rank)) continue;
-    if (stalls_.has_survived_loss_of(rank)) continue;
+    if (unsurvived && stalls_.has_survived_loss_of(rank)) continue;
     const std::uint32_t order = peer_status_.departure(rank) - 1;  // unknown: the largest number
     if (!first || order < least) {
       first = rank;

@@ -169,8 +169,9 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   /// Has its World ended in order, so that all it sent is on its way?
   [[nodiscard]] bool has_left(int rank) const noexcept;
   /// Of the ranks that have ended, but not in order, the one of which that was known first. What
-  /// others do after it, follows from it.
-  [[nodiscard]] std::optional<int> first_lost() const noexcept;
+  /// others do after it, follows from it, unless this rank has survived it: with `unsurvived` such
+  /// ranks do not count.
+  [[nodiscard]] std::optional<int> first_lost(bool unsurvived = false) const noexcept;
   /// Is rank 0 gone, whose store tells what becomes of ranks of other nodes?
   [[nodiscard]] bool store_has_ended() const noexcept { return peer_status_.has_ended(0); }
   /// What ranks of other nodes have told. Ranks of this node are not in it.

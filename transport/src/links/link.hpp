@@ -13,6 +13,8 @@
 
 namespace rondo::transport {
 
+class WorldLock;
+
 namespace shm {
 class RankMemory;
 }
@@ -86,7 +88,7 @@ struct LinkOptions {
 ///   message is there. A message longer than its receive's memory makes the receive fail.
 /// - **Waiting.** Nothing here waits but the destructor, which sends what is on its way for at most
 ///   link_close_timeout; and cancel(), for a moment.
-/// - **Threads.** Belongs to the World's thread.
+/// - **Threads.** Belongs to the World's thread, or to the one that holds its lock.
 class Link {
  public:
   Link() = default;
@@ -174,11 +176,17 @@ class Link {
 /// went over one wire of the given speed, and arrives the latency later. `bytes_per_second` = 0: no
 /// limit.
 ///
-/// The delay is put before the real sending, so a send completes late, too. What is due leaves
-/// whether the rank makes progress or computes: a thread of the link's sends it then. Messages to
-/// one peer stay in order.
+/// The delay is put before the real sending, so a send completes late, too. What is on its way for
+/// 20 us or longer leaves in time also while the rank computes. For that a thread of the link's
+/// takes `lock`, which is shared(), lent, and held wherever the link is called, but not where it is
+/// closed. Messages to one peer stay in order.
 [[nodiscard]] std::unique_ptr<Link> open_delayed_link(std::unique_ptr<Link> link,
                                                       std::chrono::nanoseconds latency,
-                                                      double bytes_per_second);
+                                                      double bytes_per_second, WorldLock& lock);
+
+/// The route of such a link over one with `route`: "tcp: ... (injected: 5 us latency, 1 GB/s)".
+[[nodiscard]] std::string route_with_delays(const std::string& route,
+                                            std::chrono::nanoseconds latency,
+                                            double bytes_per_second);
 
 }  // namespace rondo::transport

@@ -148,6 +148,10 @@ struct FabricOptions {
   /// Makes messages between nodes slower than they are, for experiments.
   std::chrono::nanoseconds injected_latency{0};
   double injected_bytes_per_second = 0;  ///< 0: as fast as it goes
+
+  [[nodiscard]] bool injects_delays() const noexcept {
+    return injected_latency.count() > 0 || injected_bytes_per_second > 0;
+  }
   /// Which algorithm reduces how many bytes: "rd:0-16k;ring:16k-max". Empty: by the
   /// number of ranks. "flat-rd" and "flat-ring" leave out the operations on each node, for
   /// collectives of so many bytes of every kind.
