@@ -257,6 +257,10 @@ TEST(PlanTrafficTest, HalosOfReplicasOverTheBordersOfNodesAreNotThoseOfANode) {
   EXPECT_LT(forward({.pr = 2, .pc = 6}), 1.0);
   EXPECT_LT(forward({.pr = 3, .pc = 1}), 1.0) << "there is no other replica";
   EXPECT_GE(forward({.pr = 3, .pc = 4}), 1000.0);
+  // Two of its replicas receive a row of two samples each over the port of the second node.
+  options.fabric = {.alpha_seconds = 0.0, .bandwidth = 1e30};
+  options.port_bandwidth = element_bytes;
+  EXPECT_EQ(forward({.pr = 3, .pc = 4}), 2 * (2 * 8 * 32));
 }
 
 // Both ranks of the first node receive from the other.
@@ -269,10 +273,10 @@ TEST(PlanTrafficTest, RanksOfANodeReceiveThroughItsPort) {
                                        {.far = {.count = 1, .elements = 500}},
                                        {},
                                        {.near = {.count = 2, .elements = 400}}};
-  EXPECT_EQ(received_seconds(received, 0, options), 0.25 + 1000);
+  EXPECT_EQ(received_seconds(received, options), 0.25 + 1000);
   options.port_bandwidth = element_bytes;
-  EXPECT_EQ(received_seconds(received, 0, options), 0.25 + 1500);
-  EXPECT_EQ(received_seconds(std::span(received).subspan(2), 0, options), 2 * 0.5 + 200);
+  EXPECT_EQ(received_seconds(received, options), 0.25 + 1500);
+  EXPECT_EQ(received_seconds(std::span(received).subspan(2), options), 2 * 0.5 + 200);
 }
 
 // The memory of a plan against what the executor of a rank makes room for.

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -415,6 +416,17 @@ TEST(PlanSearchTest, FindsItOnTwoLevels) {
   options.node = {.alpha_seconds = 1e-7, .bandwidth = 1e11};
   expect_best_of_all(chain(), options, 1e11);
   expect_best_of_all(residual(), options, 1e11);
+}
+
+// Training refuses micro-batches without samples.
+TEST(PlanSearchTest, EveryReplicaHasSamplesForItsMicroBatches) {
+  const FlopRate costs(1e12);
+  const PlanOptions options{.ranks = 8, .batch = 16, .micro_batches = 4};
+  const std::vector<BestPlan> plans = best_plans(chain(), options, costs);
+  ASSERT_FALSE(plans.empty());
+  for (const BestPlan& plan : plans) EXPECT_LE(plan.grid.pc, 4);
+  EXPECT_THROW((void)best_plans(chain(), {.ranks = 8, .batch = 16, .micro_batches = 17}, costs),
+               std::invalid_argument);
 }
 
 }  // namespace

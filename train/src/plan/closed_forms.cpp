@@ -182,7 +182,7 @@ double messages_seconds(Messages messages, ProcessGroup group, const PlanOptions
          static_cast<double>(messages.elements) * element_bytes / link.bandwidth;
 }
 
-double received_seconds(std::span<const Received> ranks, int first, const PlanOptions& options) {
+double received_seconds(std::span<const Received> ranks, const PlanOptions& options) {
   const auto bytes_of = [&](std::int64_t elements) {
     return in_f32(static_cast<double>(elements), options.type) * element_bytes;
   };
@@ -192,8 +192,7 @@ double received_seconds(std::span<const Received> ranks, int first, const PlanOp
   std::int64_t into_node = 0;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const auto& [near, far] = ranks[rank];
-    const std::size_t place = static_cast<std::size_t>(first) + rank;
-    if (place % static_cast<std::size_t>(options.ranks_per_node) == 0) into_node = 0;
+    if (rank % static_cast<std::size_t>(options.ranks_per_node) == 0) into_node = 0;
     into_node += far.elements;
     const double from_node = static_cast<double>(near.count) * options.node.alpha_seconds +
                              bytes_of(near.elements) / options.node.bandwidth;
@@ -232,6 +231,7 @@ void check(const PlanOptions& options) {
   require_option(!options.divides_optimizer || options.update_bytes,
                  "divides_optimizer needs update_bytes, which says how large a share is");
   require_option(options.micro_batches >= 1, "needs at least one micro-batch");
+  require_option(options.micro_batches <= options.batch, "micro-batches must have samples");
   require_option(options.threads >= 1, "needs at least one thread of a rank");
   require_option(options.bucket_bytes >= 0, "bucket_bytes must be at least 0");
   require_option(options.slowdown >= 1.0, "a slowdown must be at least 1");
@@ -329,10 +329,14 @@ FormSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
   return {.domain = true, .pr = pr, .pc = pc};
 }
 
+// Every replica has a sample, and every micro-batch of the first.
 std::vector<int> grid_rows(const PlanOptions& options) {
   std::vector<int> rows;
   for (int pr = 1; pr <= options.ranks; ++pr) {
-    if (options.ranks % pr == 0 && options.ranks / pr <= options.batch) rows.push_back(pr);
+    if (options.ranks % pr != 0) continue;
+    const int replicas = options.ranks / pr;
+    const std::int64_t share = (options.batch + replicas - 1) / replicas;
+    if (replicas <= options.batch && share >= options.micro_batches) rows.push_back(pr);
   }
   return rows;
 }

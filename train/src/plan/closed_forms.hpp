@@ -66,10 +66,8 @@ struct Received {
 };
 
 // Seconds until all ranks of a process group have what they receive in values of the options' type:
-// the ranks are consecutive, the first of them is number `first` of its node, and those of a node
-// share its port.
-[[nodiscard]] double received_seconds(std::span<const Received> ranks, int first,
-                                      const PlanOptions& options);
+// the ranks are consecutive, the first is the first of a node, and those of a node share its port.
+[[nodiscard]] double received_seconds(std::span<const Received> ranks, const PlanOptions& options);
 
 // Throws std::invalid_argument where an option is impossible.
 void check(const PlanOptions& options);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -108,28 +109,26 @@ std::vector<std::vector<Source>> sources_of(const Cut& cut, Sent sent) {
   return sources;
 }
 
-// By position in a replica, whose first rank is number `first` of its node. The ranks of a tile are
-// side by side, and each exchanges with those at its place in other tiles. A rank in the middle has
-// eight neighbours, the corners among them.
+// By rank, of so many replicas. The ranks of a tile are side by side, and each exchanges with those
+// at its place in other tiles. A rank in the middle has eight neighbours, the corners among them.
 std::vector<Received> received_halos(const GridJob& job,
                                      const std::vector<std::vector<Source>>& rows,
                                      const std::vector<std::vector<Source>>& columns,
-                                     std::int64_t depth, int first) {
+                                     std::int64_t depth, int replicas) {
   const auto tiles = static_cast<int>(rows.size() * columns.size());
   const int ranks_of_tile = job.grid.pr / tiles;
-  const auto node_of = [&](int tile, int place) {
-    return (first + tile * ranks_of_tile + place) / job.options.ranks_per_node;
-  };
-  std::vector<Received> received(static_cast<std::size_t>(job.grid.pr));
-  for (std::size_t position = 0; position < received.size(); ++position) {
-    const auto own = static_cast<int>(position) / ranks_of_tile;
-    const int place = static_cast<int>(position) % ranks_of_tile;
+  std::vector<Received> received;
+  for (int rank = 0; rank < replicas * job.grid.pr; ++rank) {
+    const int position = rank % job.grid.pr;
+    const int own = position / ranks_of_tile;
+    Received& of_rank = received.emplace_back();
     for (const Source& h : rows[static_cast<std::size_t>(own) / columns.size()]) {
       for (const Source& w : columns[static_cast<std::size_t>(own) % columns.size()]) {
         const int tile = h.part * static_cast<int>(columns.size()) + w.part;
         if (tile == own) continue;
-        const bool near = node_of(tile, place) == node_of(own, place);
-        Messages& messages = near ? received[position].near : received[position].far;
+        const int other = rank + (tile - own) * ranks_of_tile;
+        const bool near = other / job.options.ranks_per_node == rank / job.options.ranks_per_node;
+        Messages& messages = near ? of_rank.near : of_rank.far;
         messages.count += 1;
         messages.elements += depth * h.size * w.size;
       }
@@ -138,18 +137,13 @@ std::vector<Received> received_halos(const GridJob& job,
   return received;
 }
 
-// Where in their nodes replicas begin. Those that fill nodes, or parts of one, exchange alike;
-// others lie over the borders of nodes in several ways.
-std::vector<int> first_ranks(const GridJob& job) {
+// Of how many replicas, the first ones, the halos are to be looked at. Those that fill nodes, or
+// parts of one, exchange alike; others lie over the borders of nodes in several ways, until one
+// begins with a node again.
+int different_replicas(const GridJob& job) {
   const int on_node = job.options.ranks_per_node;
-  if (on_node % job.grid.pr == 0 || job.grid.pr % on_node == 0) return {0};
-  std::vector<int> firsts;
-  for (int replica = 0; replica < job.grid.pc; ++replica) {
-    const int first = replica * job.grid.pr % on_node;
-    if (replica > 0 && first == 0) break;
-    firsts.push_back(first);
-  }
-  return firsts;
+  if (on_node % job.grid.pr == 0 || job.grid.pr % on_node == 0) return 1;
+  return std::min(job.grid.pc, on_node / std::gcd(on_node, job.grid.pr));
 }
 
 // The channels of x and y whose halo a rank wants: a convolution wants those that it has gathered,
@@ -169,13 +163,8 @@ ExchangeSeconds window_seconds(const GridJob& job, const JobLayer& layer, const 
   const auto seconds = [&](Sent sent, std::int64_t depth) {
     const auto rows = sources_of({windows.h, layer.x.h, layer.y.h, split.h}, sent);
     const auto columns = sources_of({windows.w, layer.x.w, layer.y.w, split.w}, sent);
-    double longest = 0.0;
-    for (const int first : first_ranks(job)) {
-      longest = std::max(
-          longest, received_seconds(received_halos(job, rows, columns, samples * depth, first),
-                                    first, job.options));
-    }
-    return longest;
+    return received_seconds(
+        received_halos(job, rows, columns, samples * depth, different_replicas(job)), job.options);
   };
   ExchangeSeconds exchange{.forward = seconds(Sent::x, channels)};
   if (!layer.input_gradient) return exchange;

@@ -40,9 +40,8 @@ namespace rondo::train {
 namespace {
 
 // Micro-batches beyond these would be empty.
-void expect_samples_for(std::int64_t micro_batches, std::int64_t global_batch,
-                        std::int64_t replicas) {
-  const std::int64_t most = (global_batch + replicas - 1) / replicas;
+void expect_samples_for(std::int64_t micro_batches, std::int64_t samples, std::int64_t replicas) {
+  const std::int64_t most = (samples + replicas - 1) / replicas;
   if (micro_batches <= most) return;
   throw ConfigError(
       fmt::format("train.accumulate: {} micro-batches are more than the {} samples that a replica "
@@ -52,7 +51,9 @@ void expect_samples_for(std::int64_t micro_batches, std::int64_t global_batch,
 
 BatchIteratorOptions iterator_options(const Dataset& dataset, const Experiment& experiment,
                                       const GridMembership& grid, const TrainerOptions& options) {
-  expect_samples_for(experiment.train.accumulate, experiment.train.global_batch, grid.grid().pc);
+  expect_samples_for(experiment.train.accumulate,
+                     std::min(experiment.train.global_batch, dataset.training.shape.n),
+                     grid.grid().pc);
   LoaderOptions loader = loader_options(experiment, dataset);
   // Those of [data], then those of the program.
   const std::vector<Augmentation>& own = options.augmentations;

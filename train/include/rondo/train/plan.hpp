@@ -83,8 +83,9 @@ struct PlanOptions {
   /// best_plans() counts shares while it searches; what a rank takes in the end is update_bytes,
   /// which therefore is needed.
   bool divides_optimizer = false;
-  int micro_batches = 1;  ///< in which a rank computes its part of a batch; only memory follows it
-  int threads = 1;        ///< of a rank; only memory follows them
+  /// In which a rank computes its part of a batch: memory follows it, and each needs a sample.
+  int micro_batches = 1;
+  int threads = 1;  ///< of a rank; only memory follows them
   /// best_plans(): of weight gradients, in which adjacent layers are reduced together; 0: each
   /// layer is by itself.
   std::int64_t bucket_bytes = 0;
