@@ -307,8 +307,19 @@ TEST(KeyWithoutEffectTest, OfDataAndModelsSaysWhichReadIt) {
                 "out, or choose one that reads it: \"synthetic\""));
   EXPECT_THAT(refusal_of({"data.name=cifar10", "data.image_size=64"}), HasSubstr("\"folder\""));
   EXPECT_THAT(refusal_of({"model.name=lenet5", "model.classes=100"}), HasSubstr("\"custom\""));
+  // A run of an older version, or one that is evaluated on other data.
+  EXPECT_EQ(parse_recorded(names, "e", {"data.name=cifar10", "data.training=100"}).data.training,
+            100);
   EXPECT_NO_THROW(
       (void)parse_experiment(names, "exp.toml", {"data.name=synthetic", "data.path=x"}));
+}
+
+// As in a file that leaves the name to a setting.
+TEST(KeyWithoutEffectTest, WhereNothingIsChosenTheChoiceIsMissed) {
+  EXPECT_THAT(error_text<ConfigError>([] {
+                return parse_experiment("[data]\ntraining = 5\n[model]\nname = 'lenet5'\n", "e");
+              }),
+              HasSubstr("missing key 'data.name'"));
 }
 
 // One setting of each kind: what a scheme can is said by its description.

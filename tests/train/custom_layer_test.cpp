@@ -376,10 +376,12 @@ TEST(CustomModelTest, NeedsItsInputClassesAndLayers) {
                                             "an array"));
 }
 
-TEST(CustomModelTest, OtherModelsDoNotLookAtTheLayers) {
-  const Experiment experiment = parse_experiment(std::string(head) + std::string(classifier), "e",
-                                                 {"model.name=lenet5", "model.classes=5"});
-  EXPECT_EQ(model_of(experiment).name, "lenet5");
+TEST(CustomModelTest, OtherModelsRefuseItsKeys) {
+  EXPECT_THAT(error_text<ConfigError>([] {
+                return parse_experiment(std::string(head) + std::string(classifier), "e",
+                                        {"model.name=lenet5"});
+              }),
+              HasSubstr("has no effect with model.name = \"lenet5\""));
 }
 
 TEST(CustomModelTest, SyntheticImagesTakeItsShape) {

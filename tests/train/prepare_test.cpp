@@ -77,6 +77,13 @@ TEST(LoadRunTest, RefusesImagesThatAreTooSmallForTheModel) {
               ThrowsMessage<ConfigError>(HasSubstr("lenet5 does not fit the images of synthetic")));
 }
 
+TEST(LoadRunTest, RefusesNamesOfSomeClassesOnly) {
+  Dataset own = *load_run(synthetic("lenet5")).dataset;
+  own.class_names = {"cat"};
+  EXPECT_THAT([&] { static_cast<void>(load_run(synthetic("lenet5"), &own)); },
+              ThrowsMessage<ConfigError>(HasSubstr("10 classes and 1 names")));
+}
+
 TEST(LoadRunTest, RefusesAModelThatItDoesNotKnow) {
   EXPECT_THAT([&] { static_cast<void>(load_run(synthetic("lenet6"))); },
               ThrowsMessage<ConfigError>(

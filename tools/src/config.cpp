@@ -44,8 +44,8 @@ constexpr auto comment = UsualKey::Form::comment;
 constexpr auto usual_keys = std::to_array<UsualKey>({
     {"data", "name", set, "made-up images, which need no file; or fashion-mnist, cifar10, ..."},
     {"data", "path", comment, "the folder of the files"},
-    {"data", "training", set, "synthetic: training images; other data ignore it, as the next one"},
-    {"data", "test", set, "synthetic: test images"},
+    {"data", "training", set, "synthetic: training images; other data take no such key"},
+    {"data", "test", set, "synthetic: test images; likewise"},
     {"data", "augment", comment, R"(how training images are varied, as in ["crop:4", "flip"])"},
     {"model", "name", set, "rondo init NAME knows the names; or custom, with [[model.layers]]"},
     {"model", "weights", comment, "a safetensors file to begin with, such as another run's"},

@@ -96,7 +96,7 @@ train::Experiment without_choice(train::Experiment recorded) {
 std::string rewritten(const std::string& toml, const train::Experiment& wanted) {
   try {
     // Read and written again: keys that this version has added get their defaults.
-    const train::Experiment recorded = train::parse_experiment(toml, "recorded");
+    const train::Experiment recorded = train::parse_recorded(toml, "recorded");
     return train::to_toml(wanted.grid.plan == "auto" ? without_choice(recorded) : recorded);
   } catch (const train::ConfigError&) {
     return toml;

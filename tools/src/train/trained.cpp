@@ -80,8 +80,10 @@ void add_trained_options(Command& command, TrainedRequest& request) {
 
 // Only names are looked for here. Whether the file fits the model is found when it is read.
 Trained find_trained(const TrainedRequest& request) {
-  Trained trained{.experiment =
-                      train::read_experiment(config_of(request.source), request.settings)};
+  const std::filesystem::path config = config_of(request.source);
+  Trained trained;
+  trained.experiment = config == request.source ? train::read_experiment(config, request.settings)
+                                                : train::read_recorded(config, request.settings);
   trained.weights = weights_of(request, trained.experiment);
   return trained;
 }

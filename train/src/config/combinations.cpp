@@ -291,12 +291,13 @@ const Key& key_called(std::string_view full_name) {
 // Longer values, such as lists of layers, are not repeated in a message.
 constexpr std::size_t longest_quoted = 80;
 
-// With a value that it does not have by itself, a key looks as if it did something.
+// With a value that it does not have by itself, a key looks as if it did something. Where nothing
+// is chosen, as in a file that leaves data.name to a setting, another check says so.
 const Condition* unmet_condition(const Key& key, const Experiment& experiment) {
   if (key.get(experiment) == key.get(Experiment{})) return nullptr;
   for (const Condition& condition : key.conditions) {
-    const Value choice = key_called(condition.chooser).get(experiment);
-    if (!condition.reads(std::get<std::string>(choice))) return &condition;
+    const auto choice = std::get<std::string>(key_called(condition.chooser).get(experiment));
+    if (!choice.empty() && !condition.reads(choice)) return &condition;
   }
   return nullptr;
 }

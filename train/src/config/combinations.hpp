@@ -34,8 +34,8 @@ struct LazyLayers {
 // Throws ConfigError when it says something else.
 [[nodiscard]] LazyLayers lazy_layers_of(const Experiment& experiment);
 
-// False of a key that has another value than its default, and that the scheme, optimizer, schedule
-// or policy which is chosen does not read.
+// False of a key that has another value than its default, and that the data, model, scheme,
+// optimizer, schedule or policy which is chosen does not read.
 [[nodiscard]] bool has_effect(const Key& key, const Experiment& experiment);
 
 // What to say of such a key, without its name: its value, what is chosen, and which choices read
@@ -46,9 +46,5 @@ struct LazyLayers {
 // in the scheme that is chosen. Keys that have no effect are not looked at: parse_experiment()
 // refuses them, and a program's Experiment may have any.
 void check_combinations(const Experiment& experiment);
-
-// As parse_experiment(), of what to_toml() wrote for a run; keys that have no effect are not looked
-// at.
-[[nodiscard]] Experiment parse_recorded(std::string_view text, std::string_view name);
 
 }  // namespace rondo::train

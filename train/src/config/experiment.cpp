@@ -107,11 +107,17 @@ Experiment parse_experiment(std::string_view text, std::string_view name,
   return experiment;
 }
 
-Experiment parse_recorded(std::string_view text, std::string_view name) {
-  const std::vector<Assignment> assignments = read_all(text, name, {});
+Experiment parse_recorded(std::string_view text, std::string_view name,
+                          const std::vector<std::string>& settings) {
+  const std::vector<Assignment> assignments = read_all(text, name, settings);
   const Experiment experiment = experiment_of(assignments);
   check(experiment, assignments, name);
   return experiment;
+}
+
+Experiment read_recorded(const std::filesystem::path& file,
+                         const std::vector<std::string>& settings) {
+  return parse_recorded(read_text(file), file.string(), settings);
 }
 
 std::vector<std::string> settings_of_variant(const std::filesystem::path& file,

@@ -260,6 +260,16 @@ void choose_grid(transport::World& world, PreparedRun& run,
   run.planned = chosen.expected;
 }
 
+// Or nobody could use the file of weights that has them.
+void expect_names_of_all_classes(const Dataset& dataset) {
+  const std::size_t names = dataset.class_names.size();
+  if (names == 0 || names == static_cast<std::size_t>(dataset.classes)) return;
+  throw ConfigError(
+      fmt::format("the data set has {} classes and {} names for them; give each a "
+                  "name, or none",
+                  dataset.classes, names));
+}
+
 }  // namespace
 
 // A synthetic data set takes its shape from the model, where the experiment gives none; then the
@@ -267,6 +277,7 @@ void choose_grid(transport::World& world, PreparedRun& run,
 PreparedRun load_run(const Experiment& experiment, const Dataset* own, const Model* own_model) {
   PreparedRun run{.experiment = experiment};
   if (own != nullptr) {
+    expect_names_of_all_classes(*own);
     run.dataset = lend(*own);
   } else {
     const Model usual = own_model != nullptr ? *own_model : usual_model(experiment);

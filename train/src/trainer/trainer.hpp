@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -223,6 +224,7 @@ class Trainer {
   std::int64_t minibatch_ = 0;     // of this rank's own
   std::int64_t momenta_from_ = 0;  // the step before which they were zeros
   SynchronousWork synchronous_before_ = {};
+  mutable std::map<std::int64_t, std::uint64_t> synchronous_sent_;  // in a step of so many samples
   std::int64_t part_first_ = 0;        // the first step since the run was begun or resumed
   bool epoch_open_ = false;            // has the epoch begun, and not been evaluated?
   bool diverged_ = false;              // has a sweep ended so?

@@ -249,9 +249,12 @@ void Trainer::close_epoch() {
 // before. An epoch's last batch may be short.
 SynchronousWork Trainer::synchronous_work() const {
   const std::int64_t ends = step_ / batches_.steps() - part_first_ / batches_.steps();
-  const auto sent = [&](std::int64_t step, std::int64_t count) {
-    return static_cast<std::uint64_t>(count) *
-           grid_.sent_by_all(model_, batches_.samples(step), experiment_);
+  // Known after the first checkpoint: to lay a large model out for many ranks takes a while.
+  const auto sent = [&](std::int64_t step, std::int64_t count) -> std::uint64_t {
+    if (count == 0) return 0;
+    std::uint64_t& bytes = synchronous_sent_[batches_.samples(step)];
+    if (bytes == 0) bytes = grid_.sent_by_all(model_, batches_.samples(step), experiment_);
+    return static_cast<std::uint64_t>(count) * bytes;
   };
   const auto steps = static_cast<std::uint64_t>(step_ - part_first_);
   const std::uint64_t gradient_bytes =

@@ -203,6 +203,13 @@ read_experiment(const std::filesystem::path& file, const std::vector<std::string
 [[nodiscard]] RONDO_TRAIN_API Experiment parse_experiment(
     std::string_view text, std::string_view name, const std::vector<std::string>& settings = {});
 
+/// As these two, of what to_toml() wrote for a run: keys that have no effect are not refused, as
+/// those that an older version let pass, or those whose choice a setting changes.
+[[nodiscard]] RONDO_TRAIN_API Experiment
+read_recorded(const std::filesystem::path& file, const std::vector<std::string>& settings = {});
+[[nodiscard]] RONDO_TRAIN_API Experiment parse_recorded(
+    std::string_view text, std::string_view name, const std::vector<std::string>& settings = {});
+
 /// The model of [model] for images of `images` (n is ignored; {}: the model's own default) and
 /// `classes` (0: its default), as make_model(); a custom model takes no others than its own. Throws
 /// std::invalid_argument.
