@@ -29,10 +29,9 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// A lack of memory is this rank's own failure, and a link that cannot be opened one of the
-// configuration: trying again mends neither. Any other error of the transport is about a peer.
+// A lack of memory is this rank's own failure; any other error of the transport is about a peer, or
+// about a network, which may be there again later.
 int status_of(const transport::Error& error) {
-  if (error.code() == transport::Errc::link_unavailable) return exit_usage;
   return error.code() == transport::Errc::out_of_memory ? exit_failed : exit_peer_lost;
 }
 

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -126,6 +128,12 @@ int run_command_line(int argc, char** argv) {
   return status;
 }
 
+// Whose reader has ended?
+bool is_broken_pipe(int descriptor) {
+  pollfd entry{.fd = descriptor, .events = POLLOUT, .revents = 0};
+  return poll(&entry, 1, 0) > 0 && (entry.revents & POLLERR) != 0;
+}
+
 // Results that were lost, as on a full disk, must not pass for a success. Who reads from a pipe may
 // have had enough of it: that is no error. Usually SIGPIPE ends this process then.
 void expect_written_output() {
@@ -133,7 +141,9 @@ void expect_written_output() {
   errno = 0;
   const bool fails_now = std::fflush(stdout) != 0;
   if (!failed_before && !fails_now) return;
-  if (errno == EPIPE) return;
+  const int reason = errno;
+  if (is_broken_pipe(STDOUT_FILENO)) return;
+  errno = reason;
   if (errno == 0) throw std::runtime_error(output_is_lost);  // the reason is forgotten
   throw std::system_error(errno, std::generic_category(), output_is_lost);
 }
@@ -146,6 +156,7 @@ int run_and_write(int argc, char** argv) {
   } catch (const std::system_error& error) {
     // What prints a long text says only that a file cannot be written.
     if (std::ferror(stdout) == 0 || error.code().category() != std::generic_category()) throw;
+    if (is_broken_pipe(STDOUT_FILENO)) throw;
     throw std::system_error(error.code(), output_is_lost);
   }
 }

@@ -22,6 +22,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -202,8 +203,7 @@ AgreedFolder agree_on_folder(transport::World& world, const TrainRank& rank,
                   rank.resume.empty() ? RunFolder::Use::begin : RunFolder::Use::resume);
       if (!nothing_is_left(rank.resume, *own)) chosen = own->path().string();
     } catch (const std::exception&) {  // whatever it is, the others wait for an answer
-      static_cast<void>(report(std::current_exception()));
-      status = exit_usage;
+      status = report(std::current_exception());
     }
   }
   world.communicator().broadcast(std::span(&status, 1), 0).wait();

@@ -14,6 +14,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
 #include <string_view>
 
 #include <rondo/transport/error.hpp>
@@ -69,7 +70,8 @@ bool needs_nodes(const FabricRequest& request) {
 void refuse_incomplete_rank() {
   if (variable("RONDO_RANK") == nullptr) return;
   if (variable("RONDO_SIZE") != nullptr && variable("RONDO_COORDINATOR") != nullptr) return;
-  throw UsageError(
+  // Every rank says it: which one it is, is not known for sure.
+  throw std::invalid_argument(
       "RONDO_RANK is set, so this process is a rank, but RONDO_SIZE or RONDO_COORDINATOR is not; "
       "set all three, as `rondo run` does, or unset RONDO_RANK");
 }

@@ -265,8 +265,7 @@ JobEnd launch(const Job& job, const HeldSignals& signals, Bootstrap bootstrap) {
   }
   // The records are read after the last rank has ended: nobody writes to them any more.
   const int status = supervisor.wait().exit_status();
-  const bool refused = job.says_why_refused && (status == exit_usage || status == exit_data);
-  if (!refused) records.write_after_failure(status);
+  if (!job.has_refused || !job.has_refused(status)) records.write_after_failure(status);
   return {.status = status, .end_signal = supervisor.end_signal()};
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,9 @@ struct Job {
   std::filesystem::path flight_record = {};  ///< a folder; empty: not written when the job fails
   int output = -1;     ///< becomes the ranks' standard output; -1: they share ours
   bool quiet = false;  ///< where the ranks run is not printed
-  /// The ranks refuse configurations and data with exit_usage and exit_data, and have said why: no
-  /// flight record is written then.
-  bool says_why_refused = false;
+  /// Says of the job's exit status whether the ranks have refused to begin, and said why: then no
+  /// flight record is written. Empty: they never do.
+  std::function<bool(int status)> has_refused = {};
 
   // Of a job on several hosts, of which these are the ranks of one.
   std::string host = {};  ///< this one's name

@@ -34,12 +34,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An empty metrics.jsonl is what a refused run may have left.
-bool has_metrics(const fs::path& folder) {
+// 0 where there is no such file.
+std::uintmax_t bytes_of(const fs::path& file) {
   std::error_code error;
-  const auto bytes = fs::file_size(folder / "metrics.jsonl", error);
-  return !error && bytes > 0;
+  const std::uintmax_t bytes = fs::file_size(file, error);
+  return error ? 0 : bytes;
 }
+
+// An empty metrics.jsonl is what a refused run may have left.
+bool has_metrics(const fs::path& folder) { return bytes_of(folder / "metrics.jsonl") > 0; }
 
 // Rank 0 makes metrics.jsonl before it looks at data and memory. Only when nothing was wrong it
 // begins it with this event; one that was refused later has at most the last.
@@ -188,12 +191,18 @@ bool has_checkpoint(const fs::path& folder) {
   return false;
 }
 
-// Of a run that begins from the first step, these make another one, too. A file may lie elsewhere
-// than it did.
+// A file may lie elsewhere than it did. Where the earlier one is gone, its name has to do.
+bool is_same_file(const fs::path& before, const fs::path& now) {
+  if (before.empty() || now.empty() || before == now) return before == now;
+  if (!is_there(before)) return before.filename() == now.filename();
+  return is_there(now) && read_file(before) == read_file(now);
+}
+
+// Of a run that begins from the first step, these make another one, too.
 void expect_same_files(const train::Experiment& then, const train::Experiment& now) {
   const auto expect_same = [](const char* key, const std::string& before,
                               const std::string& after) {
-    if (fs::path(before).filename() == fs::path(after).filename()) return;
+    if (is_same_file(before, after)) return;
     throw train::ConfigError(
         fmt::format("{}: it is \"{}\", and was \"{}\" when the run began", key, after, before));
   };
@@ -211,7 +220,7 @@ bool is_complete_without_checkpoints(const fs::path& folder, const train::Experi
   if (has_checkpoint(folder)) return false;
   std::string difference;
   try {
-    const train::Experiment then = train::read_experiment(folder / "config.toml");
+    const train::Experiment then = train::read_recorded(folder / "config.toml");
     expect_same_training(then, experiment);
     expect_same_files(then, experiment);
     return are_as_long(then, experiment) && train::has_completed(folder);
@@ -357,7 +366,11 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
           .placement = training.placement,
           .fabric = training.fabric,
           .flight_record = records,
-          .says_why_refused = true};
+          .has_refused = [metrics = folder.path() / "metrics.jsonl",
+                          bytes = bytes_of(folder.path() / "metrics.jsonl")](int status) {
+            // A run that begins, or goes on, writes its first line there.
+            return (status == exit_usage || status == exit_data) && bytes_of(metrics) == bytes;
+          }};
 }
 
 std::string format_progress(const train::Progress& progress, std::size_t width) {
