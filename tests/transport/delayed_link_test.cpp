@@ -128,6 +128,26 @@ TEST_F(DelayedLinkTest, AMessageLeavesWhileItsRankComputes) {
   EXPECT_EQ(link->arm(), 7);
 }
 
+// The first leaves too soon for anybody but its rank.
+TEST_F(DelayedLinkTest, ALongMessageBehindAShortOneLeavesWhileItsRankComputes) {
+  auto real = std::make_unique<RecordingLink>(sent_);
+  std::promise<void> left;
+  real->on_send = [&] {
+    if (sent_.size() == 2) left.set_value();
+  };
+  const auto link = open_delayed_link(std::move(real), 1us, 1e9, lock_);
+  std::vector<Transfer> transfers(2);
+  {
+    const std::lock_guard entry(lock_);
+    link->post_send(1, 1, std::span(message_).first(8), transfers[0]);
+    link->post_send(1, 2, message_, transfers[1]);
+  }
+  left.get_future().wait();  // and no progress
+
+  const std::lock_guard entry(lock_);
+  EXPECT_TRUE(transfers[1].done());
+}
+
 TEST_F(DelayedLinkTest, WhatWasCancelledIsNotSent) {
   auto link = delayed(1ms, 0);
   Transfer first;

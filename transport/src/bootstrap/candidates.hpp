@@ -113,7 +113,7 @@ struct Candidates {
 /// 1. Native networks by libfabric (cxi, efa, opx, psm2, gni), then RDMA by UCX and by libfabric,
 ///    then TCP by sockets of Rondo's own, by UCX and by libfabric.
 /// 2. Of one kind: what the user has named first, each port by itself; the fastest; that of the
-/// store.
+///    store.
 /// 3. The interfaces by which the store was reached are always among them: they are known to reach
 ///    the other nodes, if only by routers.
 ///

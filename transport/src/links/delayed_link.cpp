@@ -88,6 +88,7 @@ class DelayedLink final : public Link {
   WorldLock* lock_;
   Clock::time_point wire_is_free_{};
   std::deque<Waiting> waiting_;
+  bool carrier_knows_ = false;  // that something waits
 
   std::mutex mutex_;  // of what follows; nothing else is locked within it
   std::condition_variable changed_;
@@ -129,7 +130,8 @@ void DelayedLink::post_send(int peer, std::uint64_t tag, std::span<const std::by
   waiting_.push_back({leaves, peer, tag, data, &transfer});
   if (leaves - now < least_carried) return;
   start_carrier();
-  if (waiting_.size() == 1) wake_carrier_at(leaves);
+  // It may know of nothing though something waits: of what leaves too soon it is not told.
+  if (!carrier_knows_) wake_carrier_at(waiting_.front().leaves);
 }
 
 bool DelayedLink::progress() {
@@ -161,6 +163,7 @@ void DelayedLink::start_carrier() {
 }
 
 void DelayedLink::wake_carrier_at(std::optional<Clock::time_point> due) {
+  carrier_knows_ = due.has_value();
   {
     const std::lock_guard own(mutex_);
     due_ = due;
