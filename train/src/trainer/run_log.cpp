@@ -235,6 +235,7 @@ void MetricsFile::write_line(const std::string& line) {
 }
 
 bool has_completed(const std::filesystem::path& run_folder) {
+  if (run_folder.empty()) return false;  // and not what lies in the current folder
   std::ifstream file(run_folder / "metrics.jsonl");
   std::string last;
   for (std::string line; std::getline(file, line);) last = std::move(line);

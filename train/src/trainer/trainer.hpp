@@ -216,16 +216,16 @@ class Trainer {
   LossMeter losses_;
   TrafficMeter traffic_;
   std::vector<std::string> injections_;
-  Work work_;                      // of the run so far
-  double trained_samples_ = 0.0;   // of all ranks
-  std::int64_t epoch_ = 0;         // 1-based
-  std::int64_t step_ = 0;          // over the whole run, in global batches
-  std::int64_t epoch_first_ = 0;   // the epoch's first step
-  std::int64_t minibatch_ = 0;     // of this rank's own
-  std::int64_t momenta_from_ = 0;  // the step before which they were zeros
-  SynchronousWork synchronous_before_ = {};
+  Work work_;                                // of the run so far
+  double trained_samples_ = 0.0;             // of all ranks
+  std::int64_t epoch_ = 0;                   // 1-based
+  std::int64_t step_ = 0;                    // over the whole run, in global batches
+  std::int64_t epoch_first_ = 0;             // the epoch's first step
+  std::int64_t minibatch_ = 0;               // of this rank's own
+  std::int64_t momenta_from_ = 0;            // the step before which they were zeros
+  std::int64_t part_first_ = 0;              // the first step since the run was begun or resumed
+  SynchronousWork synchronous_before_ = {};  // of the steps before it
   mutable std::map<std::int64_t, std::uint64_t> synchronous_sent_;  // in a step of so many samples
-  std::int64_t part_first_ = 0;        // the first step since the run was begun or resumed
   bool epoch_open_ = false;            // has the epoch begun, and not been evaluated?
   bool diverged_ = false;              // has a sweep ended so?
   bool stopped_ = false;               // was the run asked to stop?

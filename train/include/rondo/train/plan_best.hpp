@@ -69,11 +69,11 @@ namespace rondo::train {
 // statistics: if ranks share them (options.batch_norm) an allreduce of 2 C + 1 doubles in forward
 // and one of 2 C in backward, over the ranks of the replica that have other samples or pixels
 // (replica), or over these, and then over the replicas (all). What computes or moves dx is left out
-// where nobody needs it, which halves Y's terms and those of |X| in W. A
-// redistribution takes beta for each element that a rank receives, of the rank that receives most,
-// by the cuts of partition.hpp: among the first 16 ranks of a replica, its middle and its last. A
-// halo h takes the longest of all ranks, of what they receive from ranks of their node, by its
-// alpha and beta, and from others: of these beta, or what goes into a whole node, over its port.
+// where nobody needs it, which halves Y's terms and those of |X| in W. A redistribution takes beta
+// for each element that a rank receives, of the rank that receives most, by the cuts of
+// partition.hpp: among the first 16 ranks of a replica, its middle and its last. A halo h takes the
+// longest of all ranks: what a rank receives from its node takes the node's alpha and beta, what it
+// receives from others beta, or as long as all that goes into its node takes over the port.
 // Messages from other nodes are under way together, and take alpha once; within a node alpha is the
 // work of a core, and each message takes it.
 //
