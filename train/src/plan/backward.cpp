@@ -11,14 +11,17 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
   const std::vector<LocalWork> work = unsplit_work(model, samples);
   std::vector<WorkSeconds> seconds;
   Backward backward;
+  const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
+  backward.blocks.resize(blocks.size());
+  std::size_t block = 0;
   for (const LocalWork& layer : work) {
+    if (block < blocks.size() && blocks[block].name == layer.layer) {
+      backward.blocks[block++].needed = backward.end;
+    }
     seconds.push_back(costs.seconds(layer));
     backward.end += seconds.back().forward;
   }
-  const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
   // From the last layer to the first, as backward goes.
-  std::size_t block = blocks.size();
-  backward.blocks.resize(block);
   for (std::size_t i = work.size(); i-- > 0;) {
     const bool learns = block > 0 && blocks[block - 1].name == work[i].layer;
     // Batch norm has one pass for both.
@@ -27,7 +30,8 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
     if (at_once) backward.end += seconds[i].backward_data;
     if (learns) {
       --block;
-      backward.blocks[block] = {backward.end, blocks[block].size};
+      backward.blocks[block].seconds = backward.end;
+      backward.blocks[block].elements = blocks[block].size;
     }
     if (!at_once) backward.end += seconds[i].backward_data;
   }

@@ -9,10 +9,11 @@
 
 namespace rondo::train {
 
-/// When the gradients of a layer's parameters are final in a step of one rank.
+/// When a layer's parameters are needed, and their gradients are final, in a step of one rank.
 struct FinalGradients {
   double seconds = 0.0;      ///< from the begin of forward
   std::size_t elements = 0;  ///< parameters
+  double needed = 0.0;       ///< when forward begins with the layer, in seconds from its own begin
 };
 
 /// A step without communication: by parameter block, and the end of backward.

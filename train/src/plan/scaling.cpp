@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <fstream>
 #include <functional>
+#include <ranges>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -51,24 +52,39 @@ struct SchemeJob {
   double update_seconds = 0.0;  // U; of a divided optimizer, what a rank's share takes
 };
 
-// When the reductions of all blocks from `first` on have ended; they begin with the last block. 0
-// if there are none. Where the input side's layers are lazy, no small bucket is last, because their
-// backward follows. One reduction at a time: a bucket begins when its gradients are final and the
-// one before has ended.
-double reductions_end(const Backward& backward, std::size_t first, std::int64_t bucket_bytes,
-                      const Allreduce& allreduce) {
+// Parameters of adjacent layers that are sent together.
+struct BucketOfBlocks {
+  const FinalGradients& first;  // the block nearest to the input
+  double elements = 0.0;
+};
+
+// Of all blocks from `first` on; the output side's is first. Where the input side's layers are
+// lazy, no small bucket is last, because their backward follows.
+std::vector<BucketOfBlocks> buckets_of(const Backward& backward, std::size_t first,
+                                       std::int64_t bucket_bytes) {
   auto limits = sync::BucketLimits::of(static_cast<std::size_t>(bucket_bytes));
   if (first > 0) limits.last_bytes = 0;
   const auto blocks = std::span(backward.blocks).subspan(first);
   std::vector<sync::LayerGradients> layers;
   for (const FinalGradients& block : blocks) layers.push_back({.elements = block.elements});
-  double end = 0.0;
+  std::vector<BucketOfBlocks> buckets;
   for (const auto& [first_layer, last_layer] : sync::plan_buckets(layers, limits)) {
     double elements = 0.0;
     for (const FinalGradients& block : blocks.subspan(first_layer, last_layer - first_layer)) {
       elements += static_cast<double>(block.elements);
     }
-    end = std::max(end, blocks[first_layer].seconds) + allreduce(elements);
+    buckets.push_back({.first = blocks[first_layer], .elements = elements});
+  }
+  return buckets;
+}
+
+// When the reductions of all blocks from `first` on have ended; 0 if there are none. One reduction
+// at a time: a bucket begins when its gradients are final and the one before has ended.
+double reductions_end(const Backward& backward, std::size_t first, std::int64_t bucket_bytes,
+                      const Allreduce& allreduce) {
+  double end = 0.0;
+  for (const BucketOfBlocks& bucket : buckets_of(backward, first, bucket_bytes)) {
+    end = std::max(end, bucket.first.seconds) + allreduce(bucket.elements);
   }
   return end;
 }
@@ -118,19 +134,26 @@ double synchronous_seconds(const SchemeJob& job) {
   return std::max(job.backward.end, reduced_from(job, 0)) + job.update_seconds;
 }
 
-// Buckets are reduced as under synchronous, into shares. The parameters are gathered from the input
-// side on, and forward, which begins with that side's layer, hides the rest of it: forward ends
-// before the first gradients are final.
+// What forward waits for parameters. They are gathered bucket by bucket from the input side on, and
+// a layer begins when those of its bucket have arrived.
+double gathering_waits(const SchemeJob& job) {
+  double arrived = 0.0;
+  double waits = 0.0;
+  const auto buckets = buckets_of(job.backward, 0, job.update.bucket_bytes);
+  for (const BucketOfBlocks& bucket : buckets | std::views::reverse) {
+    arrived += gathering_seconds(job, bucket.elements);
+    waits = std::max(waits, arrived - bucket.first.needed);
+  }
+  return waits;
+}
+
+// Buckets are reduced as under synchronous, into shares.
 double sharded_seconds(const SchemeJob& job) {
   const double reduced =
       reductions_end(job.backward, 0, job.update.bucket_bytes, [&](double elements) {
         return scattering_seconds(job, in_f32(elements, job.options.gradient_type));
       });
-  const FinalGradients& input = job.backward.blocks.front();
-  const double first = gathering_seconds(job, static_cast<double>(input.elements));
-  const double others = gathering_seconds(job, parameters_of(job)) - first;
-  const double exposed = first + std::max(0.0, others - job.backward.blocks.back().seconds);
-  return std::max(job.backward.end, reduced) + job.update_seconds + exposed;
+  return std::max(job.backward.end, reduced) + job.update_seconds + gathering_waits(job);
 }
 
 LazyPlan lazy_plan(const SchemeJob& job) {
