@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 2;
+constexpr int format_version = 3;
 constexpr const char* checksum_key = "xxh3";
 constexpr std::size_t largest_text = std::size_t{256} << 20U;
 
@@ -54,6 +54,7 @@ Json body_of(const Manifest& manifest) {
                {"replicas", manifest.replicas},
                {"nodes", manifest.nodes},
                {"lazy_convolutions", manifest.lazy_convolutions},
+               {"training_samples", manifest.training_samples},
                {"accuracy", nullptr},
                {"metrics_bytes", manifest.metrics_bytes},
                {"token_trace_bytes", manifest.token_trace_bytes},
@@ -133,6 +134,7 @@ Manifest manifest_of(const Json& body) {
                     .replicas = integer_of<int>(body, "replicas"),
                     .nodes = integer_of<int>(body, "nodes"),
                     .lazy_convolutions = integer_of<std::size_t>(body, "lazy_convolutions"),
+                    .training_samples = integer_of<std::int64_t>(body, "training_samples"),
                     .metrics_bytes = integer_of<std::uint64_t>(body, "metrics_bytes"),
                     .token_trace_bytes = integer_of<std::uint64_t>(body, "token_trace_bytes"),
                     .files = files_of(body)};

@@ -41,6 +41,7 @@ struct Manifest {
   int replicas = 1;                     // of the grid; each has ranks / replicas ranks
   int nodes = 1;                        // which averaging groups follow by default
   std::size_t lazy_convolutions = 0;    // of lazy updates
+  std::int64_t training_samples = 0;    // of the data set
   std::optional<double> accuracy = {};  // percent, on the test set; at the end of an epoch
   std::uint64_t metrics_bytes = 0;      // of metrics.jsonl by then
   std::uint64_t token_trace_bytes = 0;  // of token_trace.jsonl

@@ -5,10 +5,12 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/variant.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <variant>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -59,6 +61,16 @@ Experiment experiment_of(const std::vector<Assignment>& assignments) {
   return experiment;
 }
 
+// Is it a name that must be given, and is empty? A program that brings data or a model of its own
+// needs no name for it.
+bool names_nothing(const Assignment& assignment) {
+  const auto* text = std::get_if<std::string>(&assignment.value);
+  if (!assignment.usable || text == nullptr || !text->empty()) return false;
+  return std::ranges::any_of(all_keys(), [&](const Key& key) {
+    return key.limits.required && key.section == assignment.section && key.name == assignment.name;
+  });
+}
+
 // A key that does nothing would hide that a run is not what its configuration says. The line is
 // that of the assignment that counts, the last one.
 void refuse_without_effect(const Experiment& experiment,
@@ -76,10 +88,9 @@ void refuse_without_effect(const Experiment& experiment,
   }
 }
 
-// All that is wrong with a configuration but keys without effect.
+// All that is wrong with a configuration but missing keys, and keys without effect.
 void check(const Experiment& experiment, const std::vector<Assignment>& assignments,
            std::string_view name) {
-  expect_required(experiment, name);
   // The layers of a custom model are put together once, so that a mistake is reported with its
   // line, and not later by a rank.
   check_layers(experiment, assignments, name);
@@ -103,13 +114,15 @@ Experiment parse_experiment(std::string_view text, std::string_view name,
   const std::vector<Assignment> assignments = read_all(text, name, settings);
   const Experiment experiment = experiment_of(assignments);
   refuse_without_effect(experiment, assignments);
+  expect_required(experiment, name);
   check(experiment, assignments, name);
   return experiment;
 }
 
 Experiment parse_recorded(std::string_view text, std::string_view name,
                           const std::vector<std::string>& settings) {
-  const std::vector<Assignment> assignments = read_all(text, name, settings);
+  std::vector<Assignment> assignments = read_all(text, name, settings);
+  std::erase_if(assignments, names_nothing);
   const Experiment experiment = experiment_of(assignments);
   check(experiment, assignments, name);
   return experiment;

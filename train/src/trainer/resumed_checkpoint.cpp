@@ -1,6 +1,7 @@
 #include "trainer/resumed_checkpoint.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,15 @@ void look_through(transport::World& world, ResumedCheckpoint& checkpoint) {
   });
 }
 
+// Which samples a step has, and how many steps an epoch, follow from their number.
+void expect_as_many_samples(const Manifest& manifest, std::int64_t now) {
+  if (now == manifest.training_samples) return;
+  throw ConfigError(
+      fmt::format("data: the training set has {} samples, and had {} when the run began; give it "
+                  "the data of that run, or begin a new run in another folder",
+                  now, manifest.training_samples));
+}
+
 // Returns what is wrong, alike on all ranks.
 std::string try_checkpoint(transport::World& world, const ResumingRun& run,
                            ResumedCheckpoint& checkpoint) {
@@ -42,6 +52,7 @@ std::string try_checkpoint(transport::World& world, const ResumingRun& run,
   }
   agree_on(world, [&] {
     expect_same_training(experiment_of(checkpoint.manifest), run.experiment);
+    expect_as_many_samples(checkpoint.manifest, run.training_samples);
     checkpoint.exact = checkpoint.manifest.ranks == world.size() &&
                        grid_of(checkpoint.manifest, run.model) == run.grid;
   });

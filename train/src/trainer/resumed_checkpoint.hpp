@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <vector>
@@ -37,6 +38,7 @@ struct ResumingRun {
   const Model& model;
   const GridChoice& grid;
   const std::filesystem::path& folder;
+  std::int64_t training_samples;  ///< of its data set
 };
 
 /// The first checkpoint of those that `resume` may mean which no rank refuses; the log is told what

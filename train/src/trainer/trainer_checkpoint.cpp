@@ -365,6 +365,7 @@ void Trainer::save_checkpoint(const Moment& moment) {
                  .replicas = grid_.grid().pc,
                  .nodes = world_.nodes(),
                  .lazy_convolutions = lazy_.names.size(),
+                 .training_samples = dataset_->training.shape.n,
                  .metrics_bytes = moment.metrics_bytes,
                  .token_trace_bytes = moment.token_trace_bytes};
   // Between epochs the accuracy is that of these parameters; within one it would be an older one.

@@ -346,8 +346,13 @@ void Trainer::join() {
   make_averaging_groups();
   expect_equal_copies();
   run_folder_ = text_of_first_rank(world_, run_folder_.string());
-  resumed_ =
-      find_checkpoint(world_, {experiment_, model_, grid_.choice(), run_folder_}, resume_, log_);
+  resumed_ = find_checkpoint(world_,
+                             {.experiment = experiment_,
+                              .model = model_,
+                              .grid = grid_.choice(),
+                              .folder = run_folder_,
+                              .training_samples = dataset_->training.shape.n},
+                             resume_, log_);
   take_weights();
   choose_lazy_layers();
   take_averages();
