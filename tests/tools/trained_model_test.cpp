@@ -294,6 +294,7 @@ TEST_F(TrainedModelTest, RefusesWhatIsNoRun) {
       return arguments;
     };
     expect_refused(of(in("empty")), 2, "holds no config.toml; give the directory of a run");
+    expect_refused(of(in("model.safetensors")), 2, "is a file of weights; name a run or");
     expect_refused(of(in("unfinished")), 2, "holds no model.safetensors, which a run writes");
     expect_refused(of(in("absent.toml")), 2, "absent.toml: the configuration cannot be read");
     expect_refused(of(config()), 2, "run.toml names no file of weights; give one with --weights");

@@ -27,6 +27,12 @@ bool is_folder(const fs::path& path) {
 
 // The config.toml of a run has every key, so that the defaults of this version do not matter.
 fs::path config_of(const fs::path& source) {
+  if (source.extension() == ".safetensors") {
+    throw UsageError(
+        fmt::format("{} is a file of weights; name a run or a configuration of its model, and the "
+                    "file with --weights",
+                    source.string()));
+  }
   if (!is_folder(source)) return source;
   if (is_there(source / "config.toml")) return source / "config.toml";
   throw UsageError(fmt::format(
