@@ -110,8 +110,20 @@ double pixels_of(const Shape& shape) { return static_cast<double>(shape.n * shap
 
 }  // namespace
 
+namespace {
+
+void require_possible(const BatchNormSpec& spec) {
+  const auto [n, h, w, c] = spec.input;
+  if (n < 0 || h <= 0 || w <= 0 || c <= 0) {
+    throw std::invalid_argument("BatchNorm: the extents of its input must be positive");
+  }
+}
+
+}  // namespace
+
 // No kernel of oneDNN's is involved: the sizes follow from the channels.
 KernelMemory memory_of(Engine& engine, const BatchNormSpec& spec, bool shared) {
+  require_possible(spec);
   const auto channels = static_cast<std::size_t>(spec.input.c);
   return {.own = lane_bytes(channels) + sum_bytes(channels, engine.threads()) +
                  channel_bytes(channels) + (shared ? shared_bytes(channels) : 0)};
@@ -493,10 +505,7 @@ void BatchNorm::Impl::input_gradients_as(const View<const T>& x, const View<cons
 }
 
 BatchNorm::BatchNorm(Engine& engine, const BatchNormSpec& spec, SumOverRanks sum_over_ranks) {
-  const auto [n, h, w, c] = spec.input;
-  if (n < 0 || h <= 0 || w <= 0 || c <= 0) {
-    throw std::invalid_argument("BatchNorm: the extents of its input must be positive");
-  }
+  require_possible(spec);
   impl_ = std::make_unique<Impl>(engine.impl(), spec, std::move(sum_over_ranks));
 }
 

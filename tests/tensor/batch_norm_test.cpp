@@ -16,6 +16,7 @@
 
 #include <rondo/tensor/batch_norm.hpp>
 #include <rondo/tensor/engine.hpp>
+#include <rondo/tensor/kernel_memory.hpp>
 #include <rondo/tensor/tensor.hpp>
 
 #include "data.hpp"
@@ -210,6 +211,13 @@ TEST(BatchNormEdgeTest, BackwardMayOverwriteItsInput) {
   in_place.layer.backward(in_place.x.view(), in_place.y.view(), in_place.p(), in_place.dy.view(),
                           in_place.dy.view(), in_place.dscale, in_place.dshift);
   EXPECT_THAT(in_place.dy.span(), ElementsAreArray(apart.dx.span()));
+}
+
+TEST(BatchNormEdgeTest, RefusesExtentsOfNothingAlsoWhereItsMemoryIsAskedFor) {
+  Engine engine;
+  const BatchNormSpec spec{.input = {8, 4, 4, 0}};
+  EXPECT_THROW(BatchNorm(engine, spec), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(memory_of(engine, spec)), std::invalid_argument);
 }
 
 TEST(BatchNormEdgeTest, RefusesAnotherShape) {

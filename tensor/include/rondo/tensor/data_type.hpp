@@ -1,6 +1,7 @@
 #pragma once
 
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -46,7 +47,11 @@ template <typename T>
   }
 }
 
+/// The types of elements that kernels know.
 template <typename T>
+concept TensorElement = std::same_as<T, float> || std::same_as<T, Bfloat16>;
+
+template <TensorElement T>
 inline constexpr DataType data_type_of = DataType::f32;
 template <>
 inline constexpr DataType data_type_of<Bfloat16> = DataType::bf16;

@@ -21,7 +21,7 @@ struct KernelMemory {
 
 // What a layer of this spec would take: oneDNN is asked which kernels it would choose, but makes
 // none, so that this takes well below a millisecond. Throws as the layer's constructor does, but
-// not where oneDNN has only a reference kernel.
+// not where oneDNN has only a reference kernel, or this processor does not compute the type.
 
 [[nodiscard]] RONDO_TENSOR_API KernelMemory memory_of(Engine& engine, const ConvolutionSpec& spec);
 [[nodiscard]] RONDO_TENSOR_API KernelMemory memory_of(Engine& engine,

@@ -51,7 +51,7 @@ struct View {
 [[noreturn]] RONDO_TENSOR_API void refuse_type(DataType given, DataType wanted);
 
 /// A View whose type of elements is known at run time: what kernels of several types take. Made
-/// from a View of any type.
+/// from a View of float or Bfloat16.
 template <typename Void>
 struct BasicAnyView {
   static constexpr bool is_const = std::is_const_v<Void>;
@@ -66,7 +66,7 @@ struct BasicAnyView {
   BasicAnyView(Void* first, Shape extents, DataType elements) noexcept
       : data(first), shape(extents), type(elements) {}
   template <typename T>
-    requires(is_const || !std::is_const_v<T>)
+    requires(TensorElement<std::remove_const_t<T>> && (is_const || !std::is_const_v<T>))
   // NOLINTNEXTLINE(google-explicit-constructor): kernels are given views of any type.
   BasicAnyView(View<T> view) noexcept
       : data(view.data), shape(view.shape), type(data_type_of<std::remove_const_t<T>>) {}
@@ -78,7 +78,7 @@ struct BasicAnyView {
   }
 
   /// With elements of type T; throws std::invalid_argument where they are of another one.
-  template <typename T>
+  template <TensorElement T>
   [[nodiscard]] View<Element<T>> as() const {
     if (type != data_type_of<T>) refuse_type(type, data_type_of<T>);
     return {static_cast<Element<T>*>(data), shape};
