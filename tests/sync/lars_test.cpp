@@ -1,5 +1,6 @@
 // LARS: the ratio of each array of weights, and that whole arrays reach it.
 
+#include <cmath>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
@@ -51,6 +52,17 @@ TEST(LarsTest, TheDecayIsAPartOfWhatTheRatioIsOf) {
   lars->update(0, w, std::vector<float>{2.0F}, {1.0F, 0.25});
 
   EXPECT_THAT(w, ElementsAre(3.0F));
+}
+
+// As an outer optimizer has it, whose gradient is a displacement.
+TEST(LarsTest, ANegativeScaleTurnsTheGradientRound) {
+  const auto stepped = [](float scale, std::vector<float> g) {
+    std::vector<float> w{3.0F, 4.0F};
+    make_lars(2, {.trust_coefficient = 0.5, .weight_decay = 0.5F, .weights = {{0, 2}}})
+        ->update(0, w, g, {scale, 1.0});
+    return w;
+  };
+  EXPECT_EQ(stepped(-1.0F, {6.0F, -8.0F}), stepped(1.0F, {-6.0F, 8.0F}));
 }
 
 TEST(LarsTest, ARatioOfOneIsSgd) {
@@ -119,6 +131,12 @@ TEST(LarsTest, SynchronousUpdatesGiveItWholeLayers) {
 
 TEST(LarsTest, RefusesOptionsThatMakeNoSense) {
   EXPECT_THROW((void)make_lars(4, {.trust_coefficient = 0.0}), std::invalid_argument);
+  for (const float momentum : {-0.5F, 1.0F, 9.0F, std::nanf("")}) {
+    EXPECT_THROW((void)make_lars(4, {.momentum = momentum}), std::invalid_argument);
+    EXPECT_THROW((void)make_sgd(4, {.momentum = momentum}), std::invalid_argument);
+  }
+  EXPECT_THROW((void)make_lars(4, {.weight_decay = -1.0F}), std::invalid_argument);
+  EXPECT_THROW((void)make_sgd(4, {.weight_decay = -1.0F}), std::invalid_argument);
   EXPECT_THROW((void)make_lars(4, {.weights = {{3, 2}}}), std::invalid_argument);
   EXPECT_THROW((void)make_lars(4, {.weights = {{2, 1}, {0, 1}}}), std::invalid_argument);
 }

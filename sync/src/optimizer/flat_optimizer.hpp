@@ -22,6 +22,7 @@ class FlatOptimizer : public Optimizer {
  public:
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }
   [[nodiscard]] std::span<float> state() noexcept override { return state_; }
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
   void keep_state_in(std::span<float> memory) override;
   [[nodiscard]] std::vector<std::byte> save() const override;
   void restore(std::span<const std::byte> state) override;
@@ -32,6 +33,9 @@ class FlatOptimizer : public Optimizer {
   /// are in ascending order, apart, and within `size`.
   FlatOptimizer(std::string_view name, std::size_t size, std::size_t arrays,
                 std::vector<ElementRange> undecayed, transport::Team* team);
+
+  /// Throws std::invalid_argument unless the momentum is in [0, 1) and the decay is at least 0.
+  void check_momentum_and_decay(float momentum, float weight_decay) const;
 
   /// Throws std::invalid_argument unless the range fits.
   void check_update(std::size_t offset, std::span<float> parameters,

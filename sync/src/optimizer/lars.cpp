@@ -23,6 +23,7 @@ class Lars final : public FlatOptimizer {
     if (!(options.trust_coefficient > 0.0)) {
       refuse("trust_coefficient must be above 0, not " + std::to_string(options.trust_coefficient));
     }
+    check_momentum_and_decay(options.momentum, options.weight_decay);
     check_ranges("weights", options.weights);
   }
 
@@ -52,8 +53,8 @@ class Lars final : public FlatOptimizer {
 double Lars::trust_ratio(std::span<const float> weights, std::span<const float> gradients,
                          const Update& update) const {
   const double weight_norm = std::sqrt(flat::dot(weights, weights));
-  const double gradient_norm =
-      static_cast<double>(update.gradient_scale) * std::sqrt(flat::dot(gradients, gradients));
+  const double gradient_norm = std::abs(static_cast<double>(update.gradient_scale)) *
+                               std::sqrt(flat::dot(gradients, gradients));
   if (weight_norm == 0.0 || gradient_norm == 0.0) return 1.0;
   const double decay = static_cast<double>(options_.weight_decay * update.decay_scale);
   return options_.trust_coefficient * weight_norm / (gradient_norm + decay * weight_norm);

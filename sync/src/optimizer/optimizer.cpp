@@ -96,6 +96,15 @@ void FlatOptimizer::check_ranges(std::string_view what,
   }
 }
 
+void FlatOptimizer::check_momentum_and_decay(float momentum, float weight_decay) const {
+  if (!(momentum >= 0.0F && momentum < 1.0F)) {
+    refuse("momentum must be in [0, 1), not " + std::to_string(momentum));
+  }
+  if (!(weight_decay >= 0.0F)) {
+    refuse("weight_decay must be at least 0, not " + std::to_string(weight_decay));
+  }
+}
+
 void FlatOptimizer::check_update(std::size_t offset, std::span<float> parameters,
                                  std::span<const float> gradients) const {
   if (parameters.size() != gradients.size()) {

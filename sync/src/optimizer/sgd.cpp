@@ -16,7 +16,9 @@ class Sgd final : public FlatOptimizer {
         momentum_(options.momentum),
         weight_decay_(options.weight_decay),
         kernel_(options.nesterov ? runnable_kernels().back()->nesterov
-                                 : runnable_kernels().back()->sgd) {}
+                                 : runnable_kernels().back()->sgd) {
+    check_momentum_and_decay(momentum_, weight_decay_);
+  }
 
   void update(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
               const Update& update) override {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <memory_resource>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <rondo/sync/export.hpp>
@@ -66,6 +67,9 @@ class RONDO_SYNC_API Optimizer {
   /// optimizer or the next call. The values that lie there count; for memory shared by ranks.
   virtual void keep_state_in(std::span<float> memory) = 0;
 
+  /// What saved states call it: optimizers with other formulas have other names.
+  [[nodiscard]] virtual std::string_view name() const noexcept { return "optimizer"; }
+
   /// state(), for a checkpoint; restore() takes it back exactly, or throws
   /// std::invalid_argument and changes nothing when it is not the state of such an optimizer.
   [[nodiscard]] virtual std::vector<std::byte> save() const = 0;
@@ -92,7 +96,8 @@ struct SgdOptions {
 
 /// For a flat array of `size` parameters. Its state is v. Long ranges are shared among the threads
 /// of `team`, which is lent and outlives the optimizer; without one the calling thread does all.
-/// Throws std::invalid_argument for ranges that are out of order or not within the array.
+/// Throws std::invalid_argument for ranges that are out of order or not within the array, a
+/// momentum that is not in [0, 1), and a negative decay.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<Optimizer> make_sgd(std::size_t size,
                                                                  const SgdOptions& options,
                                                                  transport::Team* team = nullptr);
@@ -158,7 +163,8 @@ enum class Decay : std::uint8_t { constant, cosine, steps, exponential };
 ///
 /// - constant: the base;
 /// - cosine: a half cosine down to `final_rate` at `total_steps`;
-/// - exponential: down or up to `final_rate` at the last step, by the same factor in each step;
+/// - exponential: down or up to `final_rate`, which must be above 0, at the last step, by the same
+///   factor in each step;
 /// - steps: the base, multiplied by `factor` once for every milestone that is reached.
 struct LearningRate {
   double base = 0.1;
