@@ -2,6 +2,7 @@
 // does, on shares.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -210,6 +211,49 @@ TEST(ShardedSchemeTest, RefusesWhatSharesCannotDo) {
                 ThrowsMessage<std::invalid_argument>(HasSubstr("clip_norm must be 0")));
     EXPECT_THAT(make(sgd(80), {.gradient_type = transport::ElementType::f64}),
                 ThrowsMessage<std::invalid_argument>(HasSubstr("f32 or bf16")));
+  });
+}
+
+// Shares of both ranks are as long, and adam's state is as long as adamw's.
+TEST(ShardedSchemeTest, RefusesTheStateOfAnotherRankOrOptimizer) {
+  std::array<std::vector<std::byte>, 2> states;
+  World{2}.run([&](transport::World& world) {
+    Arrays arrays(world, {64, 64});
+    states.at(static_cast<std::size_t>(world.rank())) =
+        make_sharded(arrays.replica(), make_adam(128))->save();
+  });
+  World{2}.run([&](transport::World& world) {
+    Arrays arrays(world, {64, 64});
+    const auto rank = static_cast<std::size_t>(world.rank());
+    const auto restore = [&](std::unique_ptr<Optimizer> optimizer, std::size_t from) {
+      make_sharded(arrays.replica(), std::move(optimizer))->restore(states.at(from));
+    };
+    EXPECT_NO_THROW(restore(make_adam(128), rank));
+    EXPECT_THAT([&] { restore(make_adam(128), 1 - rank); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("but this is rank")));
+    EXPECT_THAT([&] { restore(make_adamw(128), rank); },
+                ThrowsMessage<std::invalid_argument>(
+                    HasSubstr("of the optimizer adam, and this one is adamw")));
+  });
+}
+
+// What is still gathered is of the run that ends there.
+TEST(ShardedSchemeTest, ARestoredSchemeKeepsTheParametersThatWereGivenBack) {
+  World{Backend::shm_nodes, 2}.run([](transport::World& world) {
+    Arrays arrays(world, {32, 1024});
+    const auto scheme = make_sharded(arrays.replica(), make_sgd(1056, {}), small_buckets);
+    const auto iterate = [&] {
+      test::iterate(*scheme, arrays, first_step(world), [](std::size_t, float) { return 1.0F; });
+    };
+    iterate();
+    scheme->flush();
+    const std::vector<float> kept(arrays.parameters.begin(), arrays.parameters.end());
+    const std::vector<std::byte> state = scheme->save();
+    iterate();
+    scheme->restore(state);
+    std::ranges::copy(kept, arrays.parameters.begin());
+    scheme->flush();
+    EXPECT_THAT(arrays.parameters, ElementsAreArray(kept));
   });
 }
 

@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/sharded.hpp>
 #include <rondo/sync/synchronous.hpp>
 
 #include "support/allocations.hpp"
@@ -204,6 +205,21 @@ TEST(WarmUpTest, RefusesWhatCannotRun) {
   EXPECT_THROW((void)make_warm_up(std::make_unique<RecordingScheme>("a", calls), nullptr, 1),
                std::invalid_argument);
   EXPECT_THROW((void)Recorded(-1), std::invalid_argument);
+}
+
+// Each rank would go on with another optimizer's state.
+TEST(WarmUpTest, RefusesADividedOptimizerToBeginWith) {
+  rondo::test::World{1}.run([](transport::World& world) {
+    Arrays arrays(world, {8});
+    const std::shared_ptr<Optimizer> sgd = make_sgd(8, {});
+    EXPECT_THAT(
+        [&] {
+          (void)make_warm_up(make_sharded(arrays.replica(), sgd),
+                             make_synchronous(arrays.replica(), sgd), 1);
+        },
+        testing::ThrowsMessage<std::invalid_argument>(
+            testing::HasSubstr("begin with synchronous")));
+  });
 }
 
 /// One iteration whose gradients depend on the parameters and the step.

@@ -73,7 +73,7 @@ class ShardedScheme final : public SchemeBase {
  public:
   ShardedScheme(Replica given, std::shared_ptr<Optimizer> given_optimizer,
                 const SynchronousOptions& options)
-      : SchemeBase(sharded_scheme, std::move(given), std::move(given_optimizer)),
+      : SchemeBase(sharded_scheme, std::move(given), std::move(given_optimizer), {.version = 2}),
         shares_(plan_shares(replica().layers, {options.bucket_bytes, options.last_bucket_bytes})),
         share_of_(replica().layers.size(), 0),
         rounded_(&replica().world->arena()),
@@ -143,10 +143,31 @@ class ShardedScheme final : public SchemeBase {
   [[nodiscard]] bool saves_optimizer() const noexcept override { return false; }
 
   void write_state(ByteWriter& writer) const override {
+    writer.put(replica().world->rank());
+    writer.put(replica().world->size());
+    writer.put_array(std::span<const char>(optimizer().name()));
     for_each_part([&](std::span<const float> part) { writer.put_array(part); });
   }
 
+  // Shares of other ranks are as long, and those of another optimizer may be.
+  void expect_own(ByteReader& reader) const {
+    const int rank = reader.get<int>();
+    const int size = reader.get<int>();
+    const transport::World& world = *replica().world;
+    if (rank != world.rank() || size != world.size()) {
+      reader.fail("of rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                  ", but this is rank " + std::to_string(world.rank()) + " of " +
+                  std::to_string(world.size()));
+    }
+    const std::span<const std::byte> bytes = reader.get_bytes();
+    const std::string name(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (name == optimizer().name()) return;
+    reader.fail("it is of the optimizer " + name + ", and this one is " +
+                std::string(optimizer().name()));
+  }
+
   [[nodiscard]] std::function<void()> read_state(ByteReader& reader) override {
+    expect_own(reader);
     std::vector<float> values;
     for_each_part([&](std::span<const float> part) {
       std::vector<float> read(part.size());
@@ -154,6 +175,7 @@ class ShardedScheme final : public SchemeBase {
       values.insert(values.end(), read.begin(), read.end());
     });
     return [this, values = std::move(values)] {
+      apply_pending();  // parameters of the run that ends here
       auto next = values.begin();
       for_each_part([&](std::span<float> part) {
         std::copy_n(next, part.size(), part.begin());
