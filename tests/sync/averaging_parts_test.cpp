@@ -14,6 +14,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "schemes/averaging.hpp"
+#include "schemes/fragment.hpp"
 #include "support/world.hpp"
 
 namespace rondo::sync::averaging_parts_test {
@@ -32,6 +33,22 @@ std::vector<int> due(const AveragingSchedule& schedule) {
     sizes.push_back(group == nullptr ? 0 : group->size());
   }
   return sizes;
+}
+
+// The last layer is split unevenly over two ranks, which hold the others whole.
+TEST(FragmentsTest, RanksOfAReplicaCutAlike) {
+  const std::vector<std::uint64_t> whole = {200, 20, 20, 202};
+  for (const std::size_t own : {100U, 102U}) {
+    const std::vector<Layer> layers = {{.offset = 0, .size = 100},
+                                       {.offset = 100, .size = 10},
+                                       {.offset = 110, .size = 10},
+                                       {.offset = 120, .size = own}};
+    const std::vector<FragmentRange> ranges = cut_into_fragments(layers, whole, 2);
+    ASSERT_EQ(ranges.size(), 2U);
+    EXPECT_EQ(ranges[0].size, 120U);
+    EXPECT_EQ(ranges[1].offset, 120U);
+    EXPECT_EQ(ranges[1].size, own);
+  }
 }
 
 TEST(AveragingScheduleTest, DoesTheSlowestOfTheAveragesThatAreDue) {

@@ -116,6 +116,30 @@ TEST_P(FragmentsTest, EndTheirRoundsInTurn) {
   });
 }
 
+/// Also where a fragment's round has just ended when it comes.
+TEST_P(FragmentsTest, AfterAFlushTheyEndInTurnAgain) {
+  World{ranks()}.run([](transport::World& world) {
+    for (const int flushed : {1, 2, 3, 4, 5}) {
+      std::vector<int> ends;  // steps
+      int now = 0;
+      Arrays arrays(world, layers);
+      const auto scheme = make_k_step(
+          arrays.replica(), make_sgd(size, {}),
+          {.period = 4, .on_round = [&](const Round&) { ends.push_back(now); }, .fragments = 2});
+      for (int index = 0; index < flushed + 8; ++index) {
+        now = index - flushed;
+        if (now == 0) {
+          scheme->flush();
+          ends.clear();
+        }
+        test::iterate(*scheme, arrays, step_of(world, index),
+                      [](std::size_t, float) { return 1.0F; });
+      }
+      EXPECT_THAT(ends, ElementsAre(1, 3, 5, 7)) << flushed;
+    }
+  });
+}
+
 /// Also after a flush, which ends all rounds at once.
 TEST_P(FragmentsTest, EvaluateWhatFlushLeavesAtEveryStep) {
   World{ranks()}.run([](transport::World& world) {
@@ -171,6 +195,7 @@ TEST(FragmentsRefusalTest, OfWhatDoesNotFit) {
     refusal({.period = 3, .fragments = 4}, "more than the steps of a round, which are 3");
     refusal({.local_state = LocalState::average, .fragments = 2}, "a local state that ranks keep");
     refusal({.period_of = adaptive(), .fragments = 2}, "a constant period");
+    refusal({.outer_learning_rate = 0.5}, "read with an outer_optimizer only");
   });
 }
 

@@ -95,7 +95,13 @@ class AveragingScheme final : public SchemeBase {
                     .state_size = averages_state() ? this->optimizer().state().size() : 0,
                     .sends_bf16 = sends_bf16(options.average_type),
                     .overlaps = overlap_steps_ > 0 && !is_alone()});
-    if (outer_optimizer_) take_outer_optimizer(options.outer_learning_rate);
+    if (outer_optimizer_) {
+      take_outer_optimizer(options.outer_learning_rate);
+    } else if (options.outer_learning_rate != 1.0) {
+      refuse(
+          "outer_learning_rate is read with an outer_optimizer only; a reduction momentum has "
+          "outer_rate");
+    }
   }
 
   void add_loss(double sum) override {
@@ -123,7 +129,11 @@ class AveragingScheme final : public SchemeBase {
   void apply_pending() override {
     for (Fragment& fragment : fragments_) {
       if (fragment.is_under_way()) apply_arrived(fragment);
-      if (fragment.progress.steps > 0) end_round(fragment, Ending::plain);
+      if (fragment.progress.steps > 0) {
+        end_round(fragment, Ending::plain);
+      } else if (!period_of_) {
+        fragment.progress.period = fragment.first_period;
+      }
     }
   }
   void write_state(ByteWriter& writer) const override {
@@ -142,6 +152,7 @@ class AveragingScheme final : public SchemeBase {
   }
   void check_fragments(std::int64_t fragments, std::int64_t period) const;
   [[nodiscard]] bool sends_bf16(transport::ElementType type) const;
+  [[nodiscard]] std::vector<std::uint64_t> whole_sizes() const;
   void make_fragments(std::size_t count, Fragment::Settings settings);
   void take_outer_optimizer(double learning_rate);
   [[nodiscard]] std::int64_t next_period(const Fragment& fragment) const;
@@ -194,10 +205,23 @@ bool AveragingScheme::sends_bf16(transport::ElementType type) const {
   return !is_alone();
 }
 
+// Slices of a layer may be of another size on other ranks of the replica, which must cut alike:
+// copies of a layer that is not split would be averaged at different times.
+std::vector<std::uint64_t> AveragingScheme::whole_sizes() const {
+  std::vector<std::uint64_t> sizes;
+  for (const Layer& layer : replica().layers) sizes.push_back(layer.size);
+  if (replica().slices.over != nullptr) {
+    replica().slices.over->allreduce(std::span(sizes)).wait();
+  }
+  return sizes;
+}
+
 // The first rounds of fragments are shorter by parts of a period, so that later ones end in turn.
 void AveragingScheme::make_fragments(std::size_t count, Fragment::Settings settings) {
   const std::int64_t period = schedule_.period();
-  for (const FragmentRange& range : cut_into_fragments(replica().layers, count)) {
+  std::vector<FragmentRange> ranges = {{.offset = 0, .size = replica().parameters.size()}};
+  if (count > 1) ranges = cut_into_fragments(replica().layers, whole_sizes(), count);
+  for (const FragmentRange& range : ranges) {
     const auto index = static_cast<std::int64_t>(fragments_.size());
     settings.first_period = period - index * period / static_cast<std::int64_t>(count);
     settings.with_statistics = index == 0;

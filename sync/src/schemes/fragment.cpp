@@ -4,6 +4,7 @@
 #include "schemes/fragment.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -28,18 +29,22 @@ Replica part_of(const Replica& whole, const FragmentRange& range, bool with_stat
 // A fragment takes layers until the model's share is reached that ends with it, and leaves one for
 // each of the next.
 std::vector<FragmentRange> cut_into_fragments(std::span<const Layer> layers,
+                                              std::span<const std::uint64_t> whole_sizes,
                                               std::size_t fragments) {
-  std::size_t total = 0;
-  for (const Layer& layer : layers) total += layer.size;
+  const std::uint64_t total = std::accumulate(whole_sizes.begin(), whole_sizes.end(), 0ULL);
   std::vector<FragmentRange> ranges;
   std::size_t next = 0;
   std::size_t end = 0;
+  std::uint64_t reached = 0;  // of the whole model
   for (std::size_t i = 0; i < fragments; ++i) {
     FragmentRange range{.offset = end};
     const std::size_t most = layers.size() - (fragments - 1 - i);
     const std::size_t first = next;
-    const auto is_full = [&] { return next > first && end >= total * (i + 1) / fragments; };
-    while (next < most && !is_full()) end += layers[next++].size;
+    const auto is_full = [&] { return next > first && reached >= total * (i + 1) / fragments; };
+    for (; next < most && !is_full(); ++next) {
+      end += layers[next].size;
+      reached += whole_sizes[next];
+    }
     range.size = end - range.offset;
     ranges.push_back(range);
   }

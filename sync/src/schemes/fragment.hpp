@@ -24,9 +24,11 @@ struct FragmentRange {
 };
 
 /// Cuts a model into `fragments` of whole layers and of about the same size; there are at least as
-/// many layers.
-[[nodiscard]] std::vector<FragmentRange> cut_into_fragments(std::span<const Layer> layers,
-                                                            std::size_t fragments);
+/// many layers. `whole_sizes` are the layers' over all ranks of the replica, which may have slices:
+/// all cut alike.
+[[nodiscard]] std::vector<FragmentRange> cut_into_fragments(
+    std::span<const Layer> layers, std::span<const std::uint64_t> whole_sizes,
+    std::size_t fragments);
 
 /// Where a fragment is in its rounds.
 struct RoundProgress {

@@ -103,7 +103,8 @@ sync::PeriodPolicy period_policy_of(const Experiment& experiment, const SchemePa
 sync::HierarchicalOptions averaging_options_of(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
   sync::ReductionMomentum momentum;
-  if (update.outer_optimizer == "none") {
+  const bool has_outer = update.outer_optimizer != "none";
+  if (!has_outer) {
     momentum = {.kind = momentum_kind_of(update.reduction_momentum_kind),
                 .mu = static_cast<float>(update.reduction_momentum),
                 .outer_rate = static_cast<float>(update.outer_rate)};
@@ -113,7 +114,7 @@ sync::HierarchicalOptions averaging_options_of(const Experiment& experiment) {
           .local_state = local_state_of(update.optimizer_state),
           .clip_norm = experiment.optimizer.clip_norm,
           .sums_losses = update.period_policy == "adaptive",
-          .outer_learning_rate = update.outer_rate,
+          .outer_learning_rate = has_outer ? update.outer_rate : 1.0,
           .overlap_steps = update.overlap_steps,
           .fragments = update.fragments,
           .average_type = gradient_element_of(experiment)};

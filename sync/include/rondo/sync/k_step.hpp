@@ -133,7 +133,8 @@ struct KStepOptions {
 ///   Part i has rounds of its own, of which the first is i K/F steps shorter, so that one part
 ///   after the other is averaged (Streaming DiLoCo). All that is said of W, V, D and n_j holds for
 ///   each part; on_round is called for each. In K steps F collectives of 4 (parameters + statistics
-///   + F) bytes together, counted as one reduction. After flush() rounds begin as at first.
+///   + F) bytes together, counted as one reduction. After flush() rounds begin as at first. Where
+///   replicas have Slices::over, their ranks make the scheme together, in a collective.
 /// - **bf16.** With `average_type` bf16 each rank sends q_j = bf16(d_j + e_j), where d_j is its
 ///   weighed displacement, and keeps e_j = d_j + e_j - q_j for the next average (Seide et al.,
 ///   2014; Karimireddy et al., ICML 2019): 2 parameters + 4 (statistics [+ state] + 1) bytes, in

@@ -58,7 +58,8 @@ struct Slices {
 /// the arrays; their gradients become final in about the reverse order. Reductions are one pass
 /// when the arrays lie in the World's arena. `statistics` holds what is averaged over all ranks
 /// for evaluation but never optimised: batch norm's running means and variances; it is averaged
-/// over `statistics_over`, or over all ranks if that is null.
+/// over `statistics_over`, or over all ranks if that is null; k_step and hierarchical average it
+/// with the parameters, over the ranks that hold the same slices.
 ///
 /// Every rank describes its replica alike: groups with the same members are the same
 /// Communicator, and layers are cut alike by all ranks of a group.
