@@ -106,6 +106,11 @@ std::unique_ptr<LayerKernel> LayerType::grid_kernel(const KernelContext& context
                                                     bool input_gradient) const {
   // Right for layers whose kernel may run on the rank's box as if that were the whole value; the
   // others override it.
+  if (windows() && layout.in_space()) {
+    throw std::invalid_argument(
+        "a layer that reads neighbouring pixels (" + text() +
+        ") has no kernel for images that are split in space; declare LayerTraits::joins_pixels");
+  }
   const tensor::Shape own = layout.x.box_of(context.communicators.rank()).shape();
   return typed_kernel(*this, context.engine, own, input_gradient && context.trains(),
                       context.purpose, context.type);
@@ -141,13 +146,15 @@ void check_windows(const Windows& windows, const tensor::Shape& input) {
   throw std::invalid_argument("its window is larger than its input of " + size_text(input));
 }
 
-// Layers without weights follow their input, but that some need all channels. A fully connected
-// layer reads whole images; a convolution by channel takes blocks of channels in any order, and
-// transposes them.
+// Layers without weights follow their input, but that some need all channels, or whole images. A
+// fully connected layer reads whole images; a convolution by channel takes blocks of channels in
+// any order, and transposes them.
 ValueLayout layout_read_by(const LayerSpec& layer, const LayerSplit& split,
                            const ValueLayout& now) {
   if (!has_weights(layer)) {
-    const bool cut = layer.kind->traits().joins_channels && cuts_channels(now.kind);
+    const LayerTraits traits = layer.kind->traits();
+    const bool cut = (traits.joins_channels && cuts_channels(now.kind)) ||
+                     (traits.joins_pixels && cuts_space(now.kind));
     return cut ? ValueLayout{.kind = SplitKind::replica} : now;
   }
   const ValueLayout in_order = {.kind = split.kind, .h = split.h, .w = split.w};

@@ -47,6 +47,9 @@ struct LayerTraits {
   /// Reads channels of several values, or of one in another order: a rank of a grid must hold all
   /// channels of what it reads.
   bool joins_channels = false;
+  /// Reads pixels beside the one that it writes, and sends none: a rank of a grid must hold whole
+  /// images of what it reads.
+  bool joins_pixels = false;
   /// Reads two values or more, of which each gets a gradient of its own from the kernel
   /// (BackwardOperands::input_gradients). Else a second value is a residual.
   bool several_inputs = false;
@@ -185,10 +188,12 @@ class RONDO_TRAIN_API LayerType {
 
   // On a grid. What a layer with Weights::none reads lies as its input was written.
 
-  /// The windows through which it sees its input; none: every pixel by itself, or all at once.
+  /// The windows through which it sees its input; none: every pixel by itself, or all at once. A
+  /// layer that has them overrides grid_kernel(), too, or is LayerTraits::joins_pixels.
   [[nodiscard]] virtual std::optional<Windows> windows() const noexcept { return {}; }
   /// The kernel of this rank's part; see split_kernels.hpp. Made by all ranks together. By default
-  /// the unsplit kernel, on this rank's box.
+  /// the unsplit kernel, on this rank's box. Throws std::invalid_argument for a layer with windows
+  /// where images are split in space, unless it is overridden.
   [[nodiscard]] virtual std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context,
                                                                  const NodeLayout& layout,
                                                                  bool input_gradient) const;
