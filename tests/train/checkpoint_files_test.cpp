@@ -44,6 +44,7 @@ Manifest example(std::int64_t step = 12) {
                     .threads = 3,
                     .replicas = 2,
                     .training_samples = 50000,
+                    .layers = "0123",
                     .accuracy = 91.25,
                     .metrics_bytes = 1234};
   for (const char* name :

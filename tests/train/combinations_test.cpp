@@ -376,15 +376,6 @@ TEST(KeyWithoutEffectTest, RecordedOnesAreRead) {
   EXPECT_EQ(parse_recorded(text, "e").update.period, 7);
 }
 
-// A program that brings both gives no names.
-TEST(KeyWithoutEffectTest, ARecordedRunMayNameNoDataAndNoModel) {
-  Experiment experiment;
-  experiment.train.global_batch = 48;
-  const Experiment recorded = parse_recorded(to_toml(experiment), "e");
-  EXPECT_EQ(to_toml(recorded), to_toml(experiment));
-  EXPECT_THROW(static_cast<void>(parse_experiment(to_toml(experiment), "e")), ConfigError);
-}
-
 TEST(KeyWithoutEffectTest, AVariantLeavesOutWhatItsSchemeDoesNotRead) {
   const rondo::test::ScratchFolder folder;
   const auto file = folder.write("e.toml", std::string(names) + "[update]\nscheme = 'k_step'\n" +

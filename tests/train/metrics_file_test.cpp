@@ -115,12 +115,6 @@ TEST_F(MetricsFileTest, ANumberThatJsonCannotHoldIsNull) {
   EXPECT_TRUE(lines().at(0).at("loss").is_null());
 }
 
-TEST_F(MetricsFileTest, BeginsTheFileAnew) {
-  std::ofstream(file()) << "what an earlier run left\n";
-  MetricsFile(file()).write(RunSummary{});
-  EXPECT_EQ(lines().size(), 1U);
-}
-
 TEST_F(MetricsFileTest, GoesOnWhereItWasCut) {
   MetricsFile metrics(file());
   metrics.write(StepEvent{.step = 1});
@@ -128,7 +122,7 @@ TEST_F(MetricsFileTest, GoesOnWhereItWasCut) {
   metrics.write(StepEvent{.step = 2});
   metrics.write(StepEvent{.step = 3});
 
-  MetricsFile again(file(), MetricsFile::Begin::at_the_end);
+  MetricsFile again(file());
   again.cut(end);
   again.write(StepEvent{.step = 4});
 

@@ -21,7 +21,6 @@
 #include <rondo/train/loader.hpp>
 #include <rondo/train/trainer.hpp>
 
-#include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/error_text.hpp"
 
@@ -111,24 +110,6 @@ TEST(OwnDataTest, ASourceGivesTheSameRunAsImagesInMemory) {
 
     EXPECT_EQ(other.parameter_hash, one.parameter_hash);
     EXPECT_EQ(other.test_loss, one.test_loss);
-  });
-}
-
-// Images that were added would change the order of all others.
-TEST(OwnDataTest, ARunGoesOnWithAsManySamplesAsItHad) {
-  const rondo::test::ScratchFolder folder;
-  Dataset dataset = make_shades();
-  Experiment first = experiment();
-  first.checkpoint.every_epochs = 1;
-  first.train.max_steps = 12;
-  rondo::test::World{1}.run([&](transport::World& world) {
-    TrainerOptions options{.dataset = &dataset, .run_folder = folder.path()};
-    train(world, first, options);
-    dataset.training = shades(288, 0);
-    options.resume = "auto";
-    EXPECT_THAT([&] { (void)train(world, experiment(), options); },
-                testing::ThrowsMessage<ConfigError>(testing::HasSubstr(
-                    "the training set has 288 samples, and had 256 when the run began")));
   });
 }
 

@@ -55,6 +55,7 @@ Json body_of(const Manifest& manifest) {
                {"nodes", manifest.nodes},
                {"lazy_convolutions", manifest.lazy_convolutions},
                {"training_samples", manifest.training_samples},
+               {"layers", manifest.layers},
                {"accuracy", nullptr},
                {"metrics_bytes", manifest.metrics_bytes},
                {"token_trace_bytes", manifest.token_trace_bytes},
@@ -135,6 +136,7 @@ Manifest manifest_of(const Json& body) {
                     .nodes = integer_of<int>(body, "nodes"),
                     .lazy_convolutions = integer_of<std::size_t>(body, "lazy_convolutions"),
                     .training_samples = integer_of<std::int64_t>(body, "training_samples"),
+                    .layers = body.at("layers").get<std::string>(),
                     .metrics_bytes = integer_of<std::uint64_t>(body, "metrics_bytes"),
                     .token_trace_bytes = integer_of<std::uint64_t>(body, "token_trace_bytes"),
                     .files = files_of(body)};
@@ -159,6 +161,11 @@ Manifest manifest_of(const Json& body) {
 std::string checksum_of(std::span<const std::byte> bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::string checksum_of_layers(const Model& model) {
+  const std::string text = description_of(model);
+  return checksum_of(std::as_bytes(std::span(text)));
 }
 
 std::string to_json(const Manifest& manifest) {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include <rondo/train/model.hpp>
+
 namespace rondo::train {
 
 // What a rank's state consists of. Each part is a file; ranks with equal parts share one.
@@ -20,6 +22,9 @@ inline constexpr std::array<std::string_view, part_count> part_names = {
 
 // XXH3-128 of a file's bytes, as 32 hexadecimal digits.
 [[nodiscard]] std::string checksum_of(std::span<const std::byte> bytes);
+
+// The same of a model's description_of().
+[[nodiscard]] std::string checksum_of_layers(const Model& model);
 
 // A file of a checkpoint, beside its manifest.
 struct CheckpointFile {
@@ -42,6 +47,7 @@ struct Manifest {
   int nodes = 1;                        // which averaging groups follow by default
   std::size_t lazy_convolutions = 0;    // of lazy updates
   std::int64_t training_samples = 0;    // of the data set
+  std::string layers = {};              // checksum_of_layers()
   std::optional<double> accuracy = {};  // percent, on the test set; at the end of an epoch
   std::uint64_t metrics_bytes = 0;      // of metrics.jsonl by then
   std::uint64_t token_trace_bytes = 0;  // of token_trace.jsonl

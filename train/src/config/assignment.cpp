@@ -390,12 +390,13 @@ void expect_section(std::string_view where, std::string_view section) {
                  fmt::format("unknown section '{}'; {}", section, suggest(section, sections)));
 }
 
-void apply(const Assignment& assignment, Experiment& experiment) {
+void apply(const Assignment& assignment, Experiment& experiment, Names names) {
   expect_section(assignment.where, assignment.section);
   const Key& key = find_key(assignment);
   const Value value = converted(assignment, key);
   // Limits of single keys are checked here, those of several keys together in combinations.cpp.
-  const std::string problem = complaint(key.limits, value);
+  const bool any = key.limits.required && names == Names::of_any_program;
+  const std::string problem = any ? std::string() : complaint(key.limits, value);
   if (!problem.empty()) {
     fail_on_config(assignment.where, fmt::format("{}: {}", key.full_name(), problem));
   }

@@ -36,7 +36,11 @@ struct Assignment {
 // Fails when there is no such section.
 void expect_section(std::string_view where, std::string_view section);
 
+// Which names data and models may have: those that a configuration can choose, or any, as where a
+// program brought its own.
+enum class Names { of_choices, of_any_program };
+
 // Checks the assignment and gives its value to `experiment`.
-void apply(const Assignment& assignment, Experiment& experiment);
+void apply(const Assignment& assignment, Experiment& experiment, Names names = Names::of_choices);
 
 }  // namespace rondo::train

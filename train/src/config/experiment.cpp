@@ -5,12 +5,10 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/variant.hpp>
 
-#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <system_error>
-#include <variant>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -55,20 +53,11 @@ std::vector<Assignment> read_all(std::string_view text, std::string_view name,
   return assignments;
 }
 
-Experiment experiment_of(const std::vector<Assignment>& assignments) {
+Experiment experiment_of(const std::vector<Assignment>& assignments,
+                         Names names = Names::of_choices) {
   Experiment experiment;
-  for (const Assignment& assignment : assignments) apply(assignment, experiment);
+  for (const Assignment& assignment : assignments) apply(assignment, experiment, names);
   return experiment;
-}
-
-// Is it a name that must be given, and is empty? A program that brings data or a model of its own
-// needs no name for it.
-bool names_nothing(const Assignment& assignment) {
-  const auto* text = std::get_if<std::string>(&assignment.value);
-  if (!assignment.usable || text == nullptr || !text->empty()) return false;
-  return std::ranges::any_of(all_keys(), [&](const Key& key) {
-    return key.limits.required && key.section == assignment.section && key.name == assignment.name;
-  });
 }
 
 // A key that does nothing would hide that a run is not what its configuration says. The line is
@@ -88,16 +77,11 @@ void refuse_without_effect(const Experiment& experiment,
   }
 }
 
-// All that is wrong with a configuration but missing keys, and keys without effect.
-void check(const Experiment& experiment, const std::vector<Assignment>& assignments,
-           std::string_view name) {
-  // The layers of a custom model are put together once, so that a mistake is reported with its
-  // line, and not later by a rank.
-  check_layers(experiment, assignments, name);
+// These messages name keys; the line is not known any more, because a combination has several.
+void check_keys_together(const Experiment& experiment, std::string_view name) {
   try {
     check_combinations(experiment);
   } catch (const ConfigError& error) {
-    // These messages name keys; the line is not known any more, because a combination has several.
     fail_on_config(name, error.what());
   }
 }
@@ -115,16 +99,20 @@ Experiment parse_experiment(std::string_view text, std::string_view name,
   const Experiment experiment = experiment_of(assignments);
   refuse_without_effect(experiment, assignments);
   expect_required(experiment, name);
-  check(experiment, assignments, name);
+  // The layers of a custom model are put together once, so that a mistake is reported with its
+  // line, and not later by a rank.
+  check_layers(experiment, assignments, name);
+  check_keys_together(experiment, name);
   return experiment;
 }
 
 Experiment parse_recorded(std::string_view text, std::string_view name,
                           const std::vector<std::string>& settings) {
-  std::vector<Assignment> assignments = read_all(text, name, settings);
-  std::erase_if(assignments, names_nothing);
-  const Experiment experiment = experiment_of(assignments);
-  check(experiment, assignments, name);
+  const std::vector<Assignment> assignments = read_all(text, name, settings);
+  const Experiment experiment = experiment_of(assignments, Names::of_any_program);
+  // A program's own model has no layers here, whatever it is called.
+  if (!experiment.model.layers.empty()) check_layers(experiment, assignments, name);
+  check_keys_together(experiment, name);
   return experiment;
 }
 

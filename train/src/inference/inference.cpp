@@ -47,11 +47,14 @@ struct LoadedModel {
 
 enum class TestSet { read, left };
 
-Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, TestSet test_set) {
+Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, TestSet test_set,
+                    const OwnParts& own) {
   std::optional<Dataset> described = images_described_by(file);
   if (described && test_set == TestSet::left) return *std::move(described);
-  const Model usual = model_of(experiment);
-  Dataset dataset = load_dataset(experiment.data, usual.input, usual.classes);
+  const Model usual = own.model != nullptr ? *own.model : model_of(experiment);
+  Dataset dataset = own.dataset != nullptr
+                        ? *own.dataset
+                        : load_dataset(experiment.data, usual.input, usual.classes);
   // A model goes on seeing images as it saw them in training.
   if (described && described->mean.size() == dataset.mean.size()) {
     dataset.mean = std::move(described->mean);
@@ -61,31 +64,32 @@ Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, T
 }
 
 // A checkpoint is of one configuration: with another one its numbers would mean something else.
-LoadedModel load_checkpoint(const Experiment& experiment, const std::filesystem::path& folder) {
+LoadedModel load_checkpoint(const Experiment& experiment, const std::filesystem::path& folder,
+                            const OwnParts& own) {
   const Manifest manifest = read_manifest(folder);
   expect_same_training(experiment_of(manifest), experiment);
-  PreparedRun run = load_run(experiment);
+  PreparedRun run = load_run(experiment, own.dataset, own.model);
   LoadedModel trained{.model = std::move(run.model), .dataset = *run.dataset};
   trained.weights = weights_of_checkpoint(folder, manifest, trained.model);
   return trained;
 }
 
 LoadedModel load_file(const Experiment& experiment, const std::filesystem::path& file,
-                      TestSet test_set) {
+                      TestSet test_set, const OwnParts& own) {
   // The data set first: a model takes its input and its classes from it.
-  Dataset dataset = dataset_for(experiment, SafetensorsFile(file), test_set);
-  TrainedModel trained = load_trained(load_run(experiment, &dataset).model, file);
+  Dataset dataset = dataset_for(experiment, SafetensorsFile(file), test_set, own);
+  TrainedModel trained = load_trained(load_run(experiment, &dataset, own.model).model, file);
   return {.model = std::move(trained.model),
           .dataset = std::move(dataset),
           .weights = {std::move(trained.parameters), std::move(trained.statistics)}};
 }
 
 LoadedModel load_model(const Experiment& experiment, const std::filesystem::path& source,
-                       TestSet test_set) {
+                       TestSet test_set, const OwnParts& own = {}) {
   std::error_code ignored;
   const bool is_checkpoint = std::filesystem::is_directory(source, ignored);
-  return is_checkpoint ? load_checkpoint(experiment, source)
-                       : load_file(experiment, source, test_set);
+  return is_checkpoint ? load_checkpoint(experiment, source, own)
+                       : load_file(experiment, source, test_set, own);
 }
 
 ModelState state_of(ModelWeights& weights) {
@@ -95,8 +99,8 @@ ModelState state_of(ModelWeights& weights) {
 }  // namespace
 
 void export_weights(const Experiment& experiment, const std::filesystem::path& from,
-                    const std::filesystem::path& to) {
-  const LoadedModel trained = load_model(experiment, from, TestSet::left);
+                    const std::filesystem::path& to, const OwnParts& own) {
+  const LoadedModel trained = load_model(experiment, from, TestSet::left, own);
   save_weights(to, trained.model, trained.dataset, trained.weights);
 }
 

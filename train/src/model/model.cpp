@@ -1,6 +1,7 @@
 // What a model's layers make of its input: the shapes of all values, and where the parameters lie.
 // Both go through the layers in order and ask each of them (layers/layer_type.hpp).
 
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -61,6 +62,24 @@ void check_logits(const Model& model, const tensor::Shape& logits) {
   }
 }
 
+// Files of weights, [grid.layers] and the parts of a grid's ranks find layers and parameters by
+// name.
+void check_names(const LayerSpec& layer, const LayerParameters& parameters,
+                 std::set<std::string>& names) {
+  if (!names.insert(layer.name).second) refuse_layer(layer, "there is another layer of this name");
+  std::set<std::string> own;
+  for (const auto* each : {&parameters.learned, &parameters.statistics}) {
+    for (const Parameter& parameter : *each) {
+      if (parameter.name.find('.') != std::string::npos) {
+        refuse_layer(layer, "its parameter " + parameter.name + " must have a name without dots");
+      }
+      if (!own.insert(parameter.name).second) {
+        refuse_layer(layer, "it has two parameters called " + parameter.name);
+      }
+    }
+  }
+}
+
 // Adds the parameters of one layer after another, densely.
 void append_layer(const LayerSpec& layer, LayerParameters&& added, ParameterLayout& layout) {
   if (!added.learned.empty()) {
@@ -85,6 +104,16 @@ void append_layer(const LayerSpec& layer, LayerParameters&& added, ParameterLayo
 
 }  // namespace
 
+std::string description_of(const Model& model) {
+  std::string text;
+  for (const LayerSpec& layer : model.layers) {
+    text += layer.name + " " + layer.kind->text();
+    for (const ValueId input : layer.inputs) text += " " + std::to_string(input);
+    text += "\n";
+  }
+  return text;
+}
+
 std::vector<tensor::Shape> shapes_of(const Model& model, std::int64_t n) {
   if (model.layers.empty() || model.input.image() < 1) {
     throw std::invalid_argument("model " + model.name + ": needs an input and a layer");
@@ -102,8 +131,11 @@ std::vector<tensor::Shape> shapes_of(const Model& model, std::int64_t n) {
 ParameterLayout layout_of(const Model& model) {
   const std::vector<tensor::Shape> shapes = shapes_of(model, 1);
   ParameterLayout layout;
+  std::set<std::string> names;
   for (const LayerSpec& layer : model.layers) {
-    append_layer(layer, layer.kind->parameters(shapes[layer.inputs[0]]), layout);
+    LayerParameters parameters = layer.kind->parameters(shapes[layer.inputs[0]]);
+    check_names(layer, parameters, names);
+    append_layer(layer, std::move(parameters), layout);
   }
   return layout;
 }

@@ -147,6 +147,9 @@ Message pack(const Report& report) {
   return message;
 }
 
+// What agree_on() has thrown last on all ranks, on this rank's thread.
+thread_local std::exception_ptr thrown_by_all;
+
 }  // namespace
 
 void agree_on(transport::World& world, const std::function<void()>& work) {
@@ -167,11 +170,16 @@ void agree_on(transport::World& world, const std::function<void()>& work) {
   Message message = pack(own);
   all.broadcast(std::span<std::uint8_t>(message), rank).wait();
   const auto kind = static_cast<ErrorKind>(message[0]);
-  // A rank that failed in the same way keeps its own error, which says more about itself.
-  if (own.kind == kind) std::rethrow_exception(error);
-  // The message is a kind, then a text that ends with a zero.
-  const std::string text(message.begin() + 1, std::find(message.begin() + 1, message.end(), 0));
-  raise(kind, "rank " + std::to_string(rank) + ": " + text);
+  try {
+    // A rank that failed in the same way keeps its own error, which says more about itself.
+    if (own.kind == kind) std::rethrow_exception(error);
+    // The message is a kind, then a text that ends with a zero.
+    const std::string text(message.begin() + 1, std::find(message.begin() + 1, message.end(), 0));
+    raise(kind, "rank " + std::to_string(rank) + ": " + text);
+  } catch (...) {
+    thrown_by_all = std::current_exception();
+    throw;
+  }
 }
 
 StepAgreement::StepAgreement(transport::World& world)
@@ -221,6 +229,8 @@ void end_together(transport::World& world, const std::function<void()>& work) {
     if (kind == ErrorKind::transport) throw;
     raise(kind, error.what());
   } catch (...) {
+    // What all ranks throw together leaves the World as it was: the program may train again.
+    if (std::current_exception() == std::exchange(thrown_by_all, nullptr)) throw;
     world.abort(abort_reason(report_of(std::current_exception())));
     throw;
   }

@@ -76,7 +76,8 @@ class StepAgreement {
 
 /// Runs `work`, in which ranks communicate. When it throws on one rank alone, whatever that is, the
 /// World is aborted with the reason; ranks that wait for each other then throw the same type, with
-/// the rank named. NumericError is thrown by all ranks, each by itself, and aborts nothing.
+/// the rank named. NumericError is thrown by all ranks, each by itself, and aborts nothing; nor
+/// does what agree_on() throws.
 void end_together(transport::World& world, const std::function<void()>& work);
 
 /// Within such work: aborts the World by a NumericError that this rank alone knows of, and throws

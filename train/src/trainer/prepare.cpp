@@ -67,7 +67,7 @@ Model model_for(const Dataset& dataset, const Experiment& experiment) {
 
 Model own_model_for(const Dataset& dataset, const Model& model) {
   try {
-    static_cast<void>(shapes_of(model, 1));
+    static_cast<void>(layout_of(model));
   } catch (const std::invalid_argument& error) {
     throw ConfigError("the model " + model.name + ": " + error.what());
   }
@@ -121,25 +121,16 @@ std::vector<char> contents_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// Names, kinds and inputs of all layers.
-std::string text_of(const Model& model) {
-  std::string text;
-  for (const LayerSpec& layer : model.layers) {
-    text += layer.name + " " + layer.kind->text();
-    for (const ValueId input : layer.inputs) text += " " + std::to_string(input);
-    text += "\n";
-  }
-  return text;
-}
-
 std::vector<Fact> facts_of(const Dataset& dataset, const Model& model,
                            const Experiment& experiment) {
-  const std::string layers = text_of(model);
+  const std::string layers = description_of(model);
   std::vector<Fact> facts;
   facts.push_back({"the digest of the model's layers",
                    digest(std::vector<char>(layers.begin(), layers.end()))});
   add_facts("training images", dataset.training, facts);
   add_facts("test images", dataset.test, facts);
+  facts.push_back({"the digest of the mean of images", digest(dataset.mean)});
+  facts.push_back({"the digest of the standard deviation of images", digest(dataset.stddev)});
   // Told where there is none, too: all ranks have one, or no rank.
   const auto digest_of_file = [](const std::string& file) {
     return file.empty() ? "that of no file" : digest(contents_of(file));
@@ -173,9 +164,20 @@ void check_processor(const Experiment& experiment) {
   }
 }
 
+// A program may have given a value that no file could. The required keys name data and a model, of
+// which it may have brought its own; whoever looks for them by name says that there are none.
+void check_limits(const Experiment& experiment) {
+  for (const Key& key : all_keys()) {
+    if (key.limits.required) continue;
+    const std::string problem = complaint(key.limits, key.get(experiment));
+    if (!problem.empty()) refuse_key(key.full_name(), "{}", problem);
+  }
+}
+
 void agree_on_configuration(transport::World& world, const Experiment& experiment) {
   const std::string difference = difference_from_first_rank(world, facts_of(experiment));
   agree_on(world, [&] {
+    check_limits(experiment);
     check_combinations(experiment);
     check_slow_ranks(experiment, world.size());
     check_processor(experiment);

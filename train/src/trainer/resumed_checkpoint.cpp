@@ -33,13 +33,19 @@ void look_through(transport::World& world, ResumedCheckpoint& checkpoint) {
   });
 }
 
-// Which samples a step has, and how many steps an epoch, follow from their number.
-void expect_as_many_samples(const Manifest& manifest, std::int64_t now) {
-  if (now == manifest.training_samples) return;
+// What the configuration does not say, where a program brings its own model or data. Which samples
+// a step has, and how many steps an epoch, follow from their number.
+void expect_same_model_and_data(const Manifest& manifest, const ResumingRun& run) {
+  if (checksum_of_layers(run.model) != manifest.layers) {
+    throw ConfigError("the model " + run.model.name +
+                      ": its layers are others than when the run began; give it the model of that "
+                      "run, or begin a new run in another folder");
+  }
+  if (run.training_samples == manifest.training_samples) return;
   throw ConfigError(
       fmt::format("data: the training set has {} samples, and had {} when the run began; give it "
                   "the data of that run, or begin a new run in another folder",
-                  now, manifest.training_samples));
+                  run.training_samples, manifest.training_samples));
 }
 
 // Returns what is wrong, alike on all ranks.
@@ -52,7 +58,7 @@ std::string try_checkpoint(transport::World& world, const ResumingRun& run,
   }
   agree_on(world, [&] {
     expect_same_training(experiment_of(checkpoint.manifest), run.experiment);
-    expect_as_many_samples(checkpoint.manifest, run.training_samples);
+    expect_same_model_and_data(checkpoint.manifest, run);
     checkpoint.exact = checkpoint.manifest.ranks == world.size() &&
                        grid_of(checkpoint.manifest, run.model) == run.grid;
   });
@@ -83,14 +89,14 @@ std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world, const 
     if (last_problem.empty()) return checkpoint;
     log.note("skipped " + checkpoint.path.filename().string() + ": " + last_problem);
   }
-  if (wanted != "auto") throw DataError(wanted + ": no checkpoint can be used: " + last_problem);
-  // A run that began anew would replace them; perhaps a disk of one host is missing.
-  if (there_is_one) {
-    throw DataError(
-        fmt::format("{}: no checkpoint can be used: {}; to begin the run anew, remove {}",
-                    run.folder.string(), last_problem, checkpoints_in(run.folder).string()));
-  }
   agree_on(world, [&] {
+    if (wanted != "auto") throw DataError(wanted + ": no checkpoint can be used: " + last_problem);
+    // A run that began anew would replace them; perhaps a disk of one host is missing.
+    if (there_is_one) {
+      throw DataError(
+          fmt::format("{}: no checkpoint can be used: {}; to begin the run anew, remove {}",
+                      run.folder.string(), last_problem, checkpoints_in(run.folder).string()));
+    }
     if (world.rank() != 0 || !has_completed(run.folder)) return;
     throw ConfigError(
         fmt::format("{} holds a run that has completed, and no checkpoint to go on from; choose "
@@ -98,7 +104,6 @@ std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world, const 
                     run.folder.string()));
   });
   log.note("no checkpoint to go on from in " + run.folder.string() + ": the run begins");
-  log.begin_anew();
   return std::nullopt;
 }
 

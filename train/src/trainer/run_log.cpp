@@ -83,9 +83,9 @@ FolderLock::~FolderLock() {
 
 // With ios::app every line goes behind what is there, also after the file was cut. Opened before
 // training begins: a folder that cannot be written is an error then, and not after an epoch.
-MetricsFile::MetricsFile(std::filesystem::path file, Begin begin) : path_(std::move(file)) {
+MetricsFile::MetricsFile(std::filesystem::path file) : path_(std::move(file)) {
   errno = 0;
-  stream_.open(path_, begin == Begin::anew ? std::ios::trunc : std::ios::app);
+  stream_.open(path_, std::ios::app);
   if (!stream_)
     throw ConfigError(path_.string() + ": cannot be written: " + reason_of_last_failure());
 }
@@ -255,13 +255,8 @@ RunLog::RunLog(const TrainerOptions& options, int rank)
                       ": the run folder cannot be made: " + failure.message());
   }
   lock_ = FolderLock(options.run_folder);
-  const bool resumes = !options.resume.empty();
-  file_.emplace(options.run_folder / "metrics.jsonl",
-                resumes ? MetricsFile::Begin::at_the_end : MetricsFile::Begin::anew);
+  file_.emplace(options.run_folder / "metrics.jsonl");
   token_trace_ = options.run_folder / "token_trace.jsonl";
-  // Until a checkpoint has been found nothing may be written: the file may have to be cut first.
-  undecided_ = resumes;
-  if (!resumes) std::filesystem::remove(token_trace_, failure);  // of an earlier run
 }
 
 // What was written after the checkpoint belongs to steps that will be done again: it is cut off.
@@ -280,7 +275,8 @@ void RunLog::begin_anew() {
   undecided_ = false;
   if (!file_) return;
   file_->cut(0);
-  cut_file(token_trace_, 0);
+  std::error_code ignored;
+  std::filesystem::remove(token_trace_, ignored);
 }
 
 void RunLog::start(const ResumeEvent& resumed, bool file_goes_on, const Experiment& experiment) {

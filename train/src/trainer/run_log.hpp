@@ -96,10 +96,8 @@ class FolderLock {
 /// follow a run and a killed run leaves whole lines.
 class MetricsFile {
  public:
-  enum class Begin { anew, at_the_end };
-
   /// The file's folder exists. Throws ConfigError when it cannot be written.
-  explicit MetricsFile(std::filesystem::path file, Begin begin = Begin::anew);
+  explicit MetricsFile(std::filesystem::path file);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   /// Its length.
@@ -144,7 +142,7 @@ class RunLog {
   void round(const RoundEvent& event);
   /// The run goes on where the log had so many bytes; what was written later is cut off.
   void resume(const RunSoFar& before, std::uint64_t metrics_bytes, std::uint64_t trace_bytes);
-  /// Nothing can be resumed: what an earlier run has left is cut off.
+  /// The run goes on from nothing: what an earlier run has left in its files is removed.
   void begin_anew();
   [[nodiscard]] RunSoFar so_far() const;
   /// Whose lengths follow; none where this rank has no files.
@@ -166,7 +164,7 @@ class RunLog {
   std::filesystem::path token_trace_;
   EpochMetrics last_epoch_;
   double best_accuracy_ = 0.0;
-  bool undecided_ = false;       // has a file from before, and does not know yet what becomes of it
+  bool undecided_ = true;        // what becomes of the files that an earlier run has left?
   double seconds_before_ = 0.0;  // of the run that this one goes on from
 };
 

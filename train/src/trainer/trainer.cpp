@@ -70,6 +70,11 @@ MakeScheme own_scheme_of(const Experiment& experiment, const TrainerOptions& opt
   return load_scheme_plugin(experiment.update);
 }
 
+int threads_of(const Experiment& experiment, const TrainerOptions& options) {
+  const auto wanted = static_cast<int>(experiment.train.threads);
+  return std::max(options.threads > 0 ? options.threads : wanted, 1);
+}
+
 /// The error that ended the run is told; one more while telling it is not.
 void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error) noexcept {
   try {
@@ -80,13 +85,15 @@ void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error)
 
 }  // namespace
 
-EpochMetrics train(transport::World& world, const Experiment& experiment,
-                   const TrainerOptions& given) {
+EpochMetrics train(transport::World& world, const Experiment& wanted, const TrainerOptions& given) {
   // Each of these steps may fail on one rank: then all throw here, before anything communicates
   // that only some take part in.
   std::optional<RunLog> log;
   std::optional<Trainer> trainer;
   TrainerOptions options = given;
+  options.threads = threads_of(wanted, given);
+  Experiment experiment = wanted;
+  experiment.train.threads = options.threads;
   agree_on(world, [&] { options.make_scheme = own_scheme_of(experiment, given); });
   agree_on(world, [&] { log.emplace(options, world.rank()); });
   std::optional<Experiment::Grid> earlier;
@@ -97,7 +104,9 @@ EpochMetrics train(transport::World& world, const Experiment& experiment,
   });
   PreparedRun prepared =
       prepare_run(world, experiment, options.dataset, options.model, earlier, options.team);
-  if (!prepared.planned.empty()) log->note(prepared.planned);
+  agree_on(world, [&] {
+    if (!prepared.planned.empty()) log->note(prepared.planned);
+  });
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
   try {
     end_together(world, [&] {
@@ -161,9 +170,7 @@ void Trainer::run_steps() {
     run_step();
     report_traces();
     const std::int64_t in_epoch = step_ - epoch_first_;
-    if (experiment_.train.log_every > 0 && in_epoch % experiment_.train.log_every == 0) {
-      report_step();
-    }
+    if (in_epoch % experiment_.train.log_every == 0) report_step();
     report_progress();
     end_step();
     more = step_ < total_steps_ && step_ % batches_.steps() != 0 && !stopped_;

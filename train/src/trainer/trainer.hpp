@@ -139,6 +139,7 @@ class Trainer {
   [[nodiscard]] bool keeps_momenta() const;
   [[nodiscard]] std::int64_t warm_up_left() const;
   void set_aside_other_checkpoints();
+  void begin_anew();
   void restore();
   void restore_exactly();
   void restore_evaluated();

@@ -103,15 +103,22 @@ void Trainer::set_aside_other_checkpoints() {
   });
 }
 
+// Nothing has been refused so far: what an earlier run has left in the folder is replaced.
+void Trainer::begin_anew() {
+  set_aside_other_checkpoints();
+  agree_on(world_, [&] { log_.begin_anew(); });
+}
+
 void Trainer::restore() {
-  if (!resumed_) return set_aside_other_checkpoints();
+  if (!resumed_) return begin_anew();
   const Manifest& manifest = resumed_->manifest;
-  if (!resumed_->exact && is_paced(experiment_) && manifest.step > warm_up_steps_) {
+  agree_on(world_, [&] {
+    if (resumed_->exact || !is_paced(experiment_) || manifest.step <= warm_up_steps_) return;
     throw ConfigError(fmt::format(
         "update.scheme: {} goes on only with the ranks and the grid of its checkpoint, {} ranks in "
         "{} replicas; resume with those",
         experiment_.update.scheme, manifest.ranks, manifest.replicas));
-  }
+  });
   std::error_code error;
   continues_log_ =
       std::filesystem::equivalent(resumed_->path.parent_path(), checkpoints_in(run_folder_), error);
@@ -366,6 +373,7 @@ void Trainer::save_checkpoint(const Moment& moment) {
                  .nodes = world_.nodes(),
                  .lazy_convolutions = lazy_.names.size(),
                  .training_samples = dataset_->training.shape.n,
+                 .layers = checksum_of_layers(model_),
                  .metrics_bytes = moment.metrics_bytes,
                  .token_trace_bytes = moment.token_trace_bytes};
   // Between epochs the accuracy is that of these parameters; within one it would be an older one.

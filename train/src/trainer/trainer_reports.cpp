@@ -38,7 +38,7 @@ StartEvent Trainer::start_event() const {
                    .nodes = world_.nodes(),
                    .route = world_.route(),
                    .global_batch = experiment_.train.global_batch,
-                   .data = experiment_.data.name,
+                   .data = dataset_->name,
                    .training_images = dataset_->training.shape.n,
                    .test_images = dataset_->test.shape.n,
                    .model = model_.name,

@@ -120,7 +120,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       team_(options.team),
       profile_(options.profile),
       experiment_(std::move(run.experiment)),
-      threads_(options.threads),
+      threads_(std::max(options.threads, 1)),
       dataset_(std::move(run.dataset)),
       model_(std::move(run.model)),
       grid_(world, model_, experiment_),
@@ -139,7 +139,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       batches_(*dataset_, iterator_options(*dataset_, experiment_, grid_, options)),
       own_batches_(make_own_batches(*dataset_, experiment_, grid_, options)),
       // On a grid activations travel between ranks, so they lie in shared memory.
-      engine_(options.threads, grid_.is_whole() ? &memory_ : &arena_),
+      engine_(threads_, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
       learning_rate_(learning_rate_of(experiment_, batches_.steps(), steps_of_schedule())),

@@ -204,8 +204,8 @@ read_experiment(const std::filesystem::path& file, const std::vector<std::string
     std::string_view text, std::string_view name, const std::vector<std::string>& settings = {});
 
 /// As these two, of what to_toml() wrote for a run: keys that have no effect are not refused, as
-/// those that an older version let pass, or those whose choice a setting changes; nor is an empty
-/// data.name or model.name, of data or a model that a program brought.
+/// those that an older version let pass, or those whose choice a setting changes; nor are any
+/// data.name and model.name, which may be of data and a model that a program brought.
 [[nodiscard]] RONDO_TRAIN_API Experiment
 read_recorded(const std::filesystem::path& file, const std::vector<std::string>& settings = {});
 [[nodiscard]] RONDO_TRAIN_API Experiment parse_recorded(

@@ -185,7 +185,11 @@ class ModelBuilder {
 [[nodiscard]] RONDO_TRAIN_API std::vector<tensor::Shape> shapes_of(const Model& model,
                                                                    std::int64_t n);
 
-/// Names, shapes and places of all that the model learns.
+/// Names, kinds and inputs of all layers, a line for each: equal for models that compute alike.
+[[nodiscard]] RONDO_TRAIN_API std::string description_of(const Model& model);
+
+/// Names, shapes and places of all that the model learns. Throws std::invalid_argument, too, where
+/// two layers have one name, or a parameter's name has a dot.
 [[nodiscard]] RONDO_TRAIN_API ParameterLayout layout_of(const Model& model);
 
 /// The model of that name for images of `input` (n is ignored; {} means the model's own default)

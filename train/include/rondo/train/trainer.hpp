@@ -138,7 +138,7 @@ using MakeScheme = std::function<std::unique_ptr<sync::UpdateScheme>(
     const sync::Replica& replica, const std::shared_ptr<sync::Optimizer>& optimizer)>;
 
 struct TrainerOptions {
-  int threads = 1;                  ///< of this rank, decided by the launcher
+  int threads = 0;                  ///< of this rank; 0: [train] threads, or 1 where that is 0
   transport::Team* team = nullptr;  ///< lent; shares long flat passes among its threads
   /// A data set of the user's own, the same on every rank; lent. Null: what [data] names.
   const Dataset* dataset = nullptr;
@@ -150,7 +150,9 @@ struct TrainerOptions {
   /// "synchronous". Batches are whole, nothing warms up, and ranks must step together
   /// (SchemeDescription::own_pace is refused). Empty: what [update] names, or update.plugin.
   MakeScheme make_scheme = {};
-  std::filesystem::path run_folder = {};  ///< rank 0 writes metrics.jsonl there; empty: nowhere
+  /// Rank 0 writes metrics.jsonl there; empty: nowhere. A run that does not resume replaces what an
+  /// earlier one has left there, once nothing has been refused.
+  std::filesystem::path run_folder = {};
   /// Goes on from a checkpoint: "auto" for the newest of run_folder that can be used, or the run
   /// begins when there is none, and is refused when it has_completed(); else a run's folder, or a
   /// checkpoint's. Rank 0's counts. With the same ranks, grid and threads the run ends with the
@@ -188,7 +190,7 @@ struct TrainerOptions {
 /// `options` throws. What goes wrong on whatever rank, before the first step or later, ends all
 /// ranks with the same type: other types than these four and std::invalid_argument become
 /// std::runtime_error on other ranks. What fails later on one rank alone aborts the World, so that
-/// no rank waits for it.
+/// no rank waits for it; what all ranks refuse together leaves it as it was.
 RONDO_TRAIN_API EpochMetrics train(transport::World& world, const Experiment& experiment,
                                    const TrainerOptions& options);
 

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
+#include <rondo/train/model.hpp>
 
 namespace rondo::train {
 
@@ -50,6 +52,13 @@ struct WeightsSummary {
 [[nodiscard]] RONDO_TRAIN_API std::filesystem::path find_checkpoint(
     const std::filesystem::path& run_folder, const std::string& which);
 
+/// What a program brought to a run itself, as TrainerOptions; lent. Null: what the experiment
+/// names.
+struct OwnParts {
+  const Dataset* dataset = nullptr;
+  const Model* model = nullptr;
+};
+
 /// Writes the weights of `from`, which must be those of the model of `experiment`, all of them, to
 /// `to`: named and shaped as in torchvision, sorted by name, fp32, with metadata that say the
 /// model, the shape of its images, the classes and their names, where these are known, and the mean
@@ -60,6 +69,6 @@ struct WeightsSummary {
 /// `from` may also be a checkpoint, which is a folder: of a run with this experiment. Its weights
 /// are means over its replicas. Throws DataError or ConfigError.
 RONDO_TRAIN_API void export_weights(const Experiment& experiment, const std::filesystem::path& from,
-                                    const std::filesystem::path& to);
+                                    const std::filesystem::path& to, const OwnParts& own = {});
 
 }  // namespace rondo::train

@@ -1,0 +1,340 @@
+// What a program brings of its own to a run, when it is refused, and when the run is gone on with.
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rondo/train/layer_type.hpp>
+#include <rondo/train/predictor.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/train/weights.hpp>
+
+#include "support/scratch_folder.hpp"
+#include "support/world.hpp"
+#include "train/error_text.hpp"
+#include "train/resumed_runs.hpp"
+
+namespace rondo::train::own_parts_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using rondo::test::error_text;
+using rondo::test::ScratchFolder;
+using rondo::test::World;
+using test::contents;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// Images of one grey level each; the class is dark or bright.
+Images shades(std::int64_t count) {
+  Images images{.shape = {count, 8, 8, 1}};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto label = static_cast<std::int32_t>(i % 2);
+    images.labels.push_back(label);
+    for (int pixel = 0; pixel < 8 * 8; ++pixel) {
+      images.pixels.push_back(static_cast<std::uint8_t>(60 + 120 * label + pixel));
+    }
+  }
+  return images;
+}
+
+Dataset make_shades(std::int64_t count = 64) {
+  return {.name = "shades",
+          .classes = 2,
+          .training = shades(count),
+          .test = shades(16),
+          .mean = {0.5F},
+          .stddev = {0.25F}};
+}
+
+// Moves images by one row, downwards; the first row becomes zero.
+struct ShiftLayer {
+  LayerTraits traits = {};
+  std::optional<Windows> windows = {};
+};
+
+class ShiftKernel final : public OneForwardKernel {
+ public:
+  void backward_parameters(const BackwardOperands& /*operands*/) override {}
+  void backward_input(const BackwardOperands& b) override {
+    for_each_image(b.dy.shape, [&](std::int64_t first, std::int64_t row, std::int64_t size) {
+      const float* dy = b.dy.as<float>().data + first;
+      float* dx = b.dx.as<float>().data + first;
+      std::copy(dy + row, dy + size, dx);
+      std::fill(dx + size - row, dx + size, 0.0F);
+    });
+  }
+
+ private:
+  void forward(const ForwardOperands& f) override {
+    for_each_image(f.y.shape, [&](std::int64_t first, std::int64_t row, std::int64_t size) {
+      const float* x = f.x.as<float>().data + first;
+      float* y = f.y.as<float>().data + first;
+      std::fill(y, y + row, 0.0F);
+      std::copy(x, x + size - row, y + row);
+    });
+  }
+  template <typename Visit>
+  static void for_each_image(const tensor::Shape& shape, Visit visit) {
+    for (std::int64_t n = 0; n < shape.n; ++n) {
+      visit(n * shape.image(), shape.w * shape.c, shape.image());
+    }
+  }
+};
+
+class Shift final : public LayerType {
+ public:
+  explicit Shift(ShiftLayer layer) : layer_(layer) {}
+  std::string text() const override { return "shift"; }
+  LayerTraits traits() const noexcept override { return layer_.traits; }
+  std::optional<Windows> windows() const noexcept override { return layer_.windows; }
+  tensor::Shape output(const tensor::Shape& input) const override { return input; }
+  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
+                                      bool /*input_gradient*/,
+                                      KernelPurpose /*purpose*/) const override {
+    return std::make_unique<ShiftKernel>();
+  }
+
+ private:
+  ShiftLayer layer_;
+};
+
+std::shared_ptr<const LayerType> make_layer_type(const ShiftLayer& layer) {
+  return std::make_shared<Shift>(layer);
+}
+
+Model with_shift(const ShiftLayer& shift) {
+  ModelBuilder builder("shifted", {1, 8, 8, 1}, 2);
+  ValueId x = builder.add("conv1", ConvolutionLayer{.filters = 4}, ModelBuilder::input);
+  x = builder.add("shift", shift, x);
+  x = builder.add("conv2", ConvolutionLayer{.filters = 4}, x);
+  builder.add("fc", FullyConnectedLayer{.outputs = 2}, x);
+  return builder.finish();
+}
+
+Model small_model(const std::string& second = "fc2") {
+  ModelBuilder builder("own", {1, 8, 8, 1}, 2);
+  const ValueId x = builder.add("fc1", FullyConnectedLayer{.outputs = 4}, ModelBuilder::input);
+  builder.add(second, FullyConnectedLayer{.outputs = 2}, x);
+  return builder.finish();
+}
+
+// Names are those of a program: no configuration could choose them.
+Experiment experiment() {
+  Experiment experiment;
+  experiment.data.name = "shades";
+  experiment.model.name = "own";
+  experiment.train.global_batch = 16;
+  experiment.train.epochs = 2;
+  experiment.optimizer.learning_rate = 0.02;
+  experiment.checkpoint.every_steps = 3;
+  return experiment;
+}
+
+EpochMetrics train_once(int ranks, const Experiment& experiment, const TrainerOptions& options) {
+  EpochMetrics last;
+  std::mutex mutex;
+  World{ranks}.run([&](transport::World& world) {
+    const EpochMetrics mine = train(world, experiment, options);
+    const std::lock_guard lock(mutex);
+    last = mine;
+  });
+  return last;
+}
+
+template <typename Error>
+void expect_refused(const Experiment& experiment, const TrainerOptions& options,
+                    const testing::Matcher<std::string>& text) {
+  World{1}.run([&](transport::World& world) {
+    EXPECT_THAT(error_text<Error>([&] { return train(world, experiment, options); }), text);
+  });
+}
+
+TEST(OwnPartsTest, ARunGoesOnWhateverTheProgramCallsItsDataAndModel) {
+  const Dataset dataset = make_shades();
+  const Model model = small_model();
+  for (const std::string name : {"", "own", "custom"}) {
+    SCOPED_TRACE(name);
+    const ScratchFolder folder;
+    Experiment named = experiment();
+    named.data.name = name == "custom" ? "mine" : name;
+    named.model.name = name;
+    const EpochMetrics whole = train_once(1, named, {.dataset = &dataset, .model = &model});
+    named.train.max_steps = 5;
+    TrainerOptions options{.dataset = &dataset, .model = &model, .run_folder = folder.path()};
+    train_once(1, named, options);
+    named.train.max_steps = 0;
+    options.resume = "auto";
+    EXPECT_EQ(train_once(1, named, options).parameter_hash, whole.parameter_hash);
+  }
+}
+
+TEST(OwnPartsTest, ACheckpointIsExportedWithWhatTheProgramBrought) {
+  const Dataset dataset = make_shades();
+  const Model model = small_model();
+  const ScratchFolder folder;
+  Experiment best = experiment();
+  best.checkpoint.best = true;
+  train_once(1, best, {.dataset = &dataset, .model = &model, .run_folder = folder.path()});
+  const fs::path checkpoint = find_checkpoint(folder.path(), "best");
+  const fs::path file = folder.path() / "best.safetensors";
+
+  export_weights(best, checkpoint, file, {.dataset = &dataset, .model = &model});
+
+  EXPECT_EQ(load_trained(model, file).parameters.size(), layout_of(model).parameter_count);
+  EXPECT_THAT(error_text<ConfigError>(
+                  [&] { return export_weights(best, checkpoint, file, {.model = &model}), 0; }),
+              HasSubstr("one that a program brought is known to that program alone"));
+}
+
+TEST(OwnPartsTest, ARunIsNotGoneOnWithByAnotherModelOrOtherData) {
+  Dataset dataset = make_shades();
+  Model model = small_model();
+  const ScratchFolder folder;
+  TrainerOptions options{.dataset = &dataset, .model = &model, .run_folder = folder.path()};
+  Experiment first = experiment();
+  first.train.max_steps = 5;
+  train_once(1, first, options);
+  options.resume = "auto";
+
+  model = small_model("head");
+  expect_refused<ConfigError>(
+      experiment(), options,
+      StartsWith("the model own: its layers are others than when the run began"));
+  model = small_model();
+  dataset = make_shades(72);
+  expect_refused<ConfigError>(
+      experiment(), options,
+      StartsWith("data: the training set has 72 samples, and had 64 when the run began"));
+}
+
+TEST(OwnPartsTest, AValueThatNoFileCouldGiveIsRefused) {
+  const Dataset dataset = make_shades();
+  const Model model = small_model();
+  const ScratchFolder folder;
+  const TrainerOptions options{.dataset = &dataset, .model = &model, .run_folder = folder.path()};
+  const auto refused = [&](auto change, const char* key) {
+    Experiment wrong = experiment();
+    change(wrong);
+    expect_refused<ConfigError>(wrong, options, StartsWith(key));
+  };
+  refused([](Experiment& e) { e.checkpoint.keep = 0; }, "checkpoint.keep: 0 is impossible");
+  refused([](Experiment& e) { e.train.log_every = 0; }, "train.log_every: 0 is impossible");
+  refused([](Experiment& e) { e.train.accumulate = 0; }, "train.accumulate: 0 is impossible");
+  refused([](Experiment& e) { e.train.seed = -1; }, "train.seed: -1 is impossible");
+  refused([](Experiment& e) { e.train.precision = "BF16"; }, "train.precision: no such choice");
+  refused([](Experiment& e) { e.grid.plan = "automatic"; }, "grid.plan: no such choice");
+}
+
+TEST(OwnPartsTest, ANameThatStandsTwiceIsRefused) {
+  const Dataset dataset = make_shades();
+  const Model model = small_model("fc1");
+  expect_refused<ConfigError>(
+      experiment(), {.dataset = &dataset, .model = &model},
+      testing::StrEq("the model own: layer fc1: there is another layer of this name"));
+}
+
+TEST(OwnPartsTest, RanksNormaliseAlike) {
+  const Model model = small_model();
+  World{2}.run([&](transport::World& world) {
+    Dataset dataset = make_shades();
+    if (world.rank() == 1) dataset.mean = {0.25F};
+    EXPECT_THAT(error_text<DataError>([&] {
+                  return train(world, experiment(), {.dataset = &dataset, .model = &model});
+                }),
+                HasSubstr("the digest of the mean of images"));
+  });
+}
+
+TEST(OwnPartsTest, ARunSaysTheNameOfItsDataAndTakesTheThreadsOfItsConfiguration) {
+  const Dataset dataset = make_shades();
+  const Model model = small_model();
+  Experiment threaded = experiment();
+  threaded.train.threads = 2;
+  std::vector<std::string> notes;
+  TrainerOptions options{.dataset = &dataset, .model = &model};
+  options.observer.on_note = [&](const std::string& note) { notes.push_back(note); };
+  train_once(1, threaded, options);
+  EXPECT_THAT(notes, Contains(StartsWith("data shades: 64 training")));
+  EXPECT_THAT(notes, Contains(StartsWith("ranks 1 x 2 threads")));
+}
+
+// What all ranks refuse together leaves the World as it was.
+TEST(OwnPartsTest, AProgramMayTrainAgainAfterARefusal) {
+  const Dataset dataset = make_shades();
+  const Model model = small_model();
+  const ScratchFolder folder;
+  const ScratchFolder other_folder;
+  Experiment first = experiment();
+  first.train.max_steps = 5;
+  TrainerOptions options{.dataset = &dataset, .model = &model, .run_folder = folder.path()};
+  train_once(2, first, options);
+
+  Experiment other = experiment();
+  other.optimizer.learning_rate = 0.01;
+  World{2}.run([&](transport::World& world) {
+    TrainerOptions again = options;
+    again.resume = "auto";
+    EXPECT_THAT(error_text<ConfigError>([&] { return train(world, other, again); }),
+                StartsWith("optimizer.learning_rate: "));
+    again.resume = "";
+    again.run_folder = other_folder.path();
+    EXPECT_EQ(train(world, other, again).epoch, 2);
+  });
+}
+
+TEST(OwnPartsTest, ARefusedRunLeavesTheFolderAsItWas) {
+  const Dataset dataset = make_shades();
+  const Model model = small_model();
+  const ScratchFolder folder;
+  const TrainerOptions options{.dataset = &dataset, .model = &model, .run_folder = folder.path()};
+  train_once(1, experiment(), options);
+  const std::string metrics = contents(folder.path() / "metrics.jsonl");
+  Experiment limited = experiment();
+  limited.train.memory_limit = 1;
+  expect_refused<std::exception>(limited, options, StartsWith("train.memory_limit: "));
+  EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
+  EXPECT_TRUE(has_completed(folder.path()));
+
+  train_once(1, experiment(), options);
+  EXPECT_EQ(test::events(folder.path(), "start").size(), 1U);
+}
+
+// Where images are split in space, a layer that reads neighbouring pixels gets whole ones.
+TEST(OwnPartsTest, ALayerThatJoinsPixelsTrainsOnAGridAsOnOneRank) {
+  const Dataset dataset = make_shades();
+  const Model model = with_shift({.traits = {.joins_pixels = true}});
+  const TrainerOptions options{.dataset = &dataset, .model = &model};
+  const EpochMetrics alone = train_once(1, experiment(), options);
+  Experiment split = experiment();
+  split.grid.height = 2;
+  const EpochMetrics grid = train_once(2, split, options);
+  EXPECT_NEAR(grid.loss, alone.loss, 1e-4 * alone.loss);
+  EXPECT_NEAR(grid.test_loss, alone.test_loss, 1e-4 * alone.test_loss);
+}
+
+TEST(OwnPartsTest, ALayerWithWindowsNeedsAKernelForSplitImages) {
+  const Dataset dataset = make_shades();
+  const Model model =
+      with_shift({.windows = Windows{.h = {.kernel = 3, .stride = 1, .before = 1, .after = 1}}});
+  Experiment split = experiment();
+  split.grid.height = 2;
+  World{2}.run([&](transport::World& world) {
+    EXPECT_THAT(error_text<std::invalid_argument>(
+                    [&] { return train(world, split, {.dataset = &dataset, .model = &model}); }),
+                HasSubstr("has no kernel for images that are split in space"));
+  });
+}
+
+}  // namespace
+}  // namespace rondo::train::own_parts_test
