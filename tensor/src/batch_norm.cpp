@@ -110,20 +110,10 @@ double pixels_of(const Shape& shape) { return static_cast<double>(shape.n * shap
 
 }  // namespace
 
-namespace {
-
-void require_possible(const BatchNormSpec& spec) {
-  const auto [n, h, w, c] = spec.input;
-  if (n < 0 || h <= 0 || w <= 0 || c <= 0) {
-    throw std::invalid_argument("BatchNorm: the extents of its input must be positive");
-  }
-}
-
-}  // namespace
-
-// No kernel of oneDNN's is involved: the sizes follow from the channels.
+// No kernel of oneDNN's is involved: the sizes follow from the channels, whatever the other extents
+// are.
 KernelMemory memory_of(Engine& engine, const BatchNormSpec& spec, bool shared) {
-  require_possible(spec);
+  if (spec.input.c <= 0) throw std::invalid_argument("BatchNorm: its input has no channels");
   const auto channels = static_cast<std::size_t>(spec.input.c);
   return {.own = lane_bytes(channels) + sum_bytes(channels, engine.threads()) +
                  channel_bytes(channels) + (shared ? shared_bytes(channels) : 0)};
@@ -505,7 +495,10 @@ void BatchNorm::Impl::input_gradients_as(const View<const T>& x, const View<cons
 }
 
 BatchNorm::BatchNorm(Engine& engine, const BatchNormSpec& spec, SumOverRanks sum_over_ranks) {
-  require_possible(spec);
+  const auto [n, h, w, c] = spec.input;
+  if (n < 0 || h <= 0 || w <= 0 || c <= 0) {
+    throw std::invalid_argument("BatchNorm: the extents of its input must be positive");
+  }
   impl_ = std::make_unique<Impl>(engine.impl(), spec, std::move(sum_over_ranks));
 }
 

@@ -213,11 +213,14 @@ TEST(BatchNormEdgeTest, BackwardMayOverwriteItsInput) {
   EXPECT_THAT(in_place.dy.span(), ElementsAreArray(apart.dx.span()));
 }
 
-TEST(BatchNormEdgeTest, RefusesExtentsOfNothingAlsoWhereItsMemoryIsAskedFor) {
+TEST(BatchNormEdgeTest, RefusesNoChannelsAlsoWhereItsMemoryIsAskedFor) {
   Engine engine;
   const BatchNormSpec spec{.input = {8, 4, 4, 0}};
   EXPECT_THROW(BatchNorm(engine, spec), std::invalid_argument);
   EXPECT_THROW(static_cast<void>(memory_of(engine, spec)), std::invalid_argument);
+  // A planner asks about parts without rows, too.
+  EXPECT_EQ(memory_of(engine, BatchNormSpec{.input = {8, 0, 4, 16}}).own,
+            memory_of(engine, BatchNormSpec{.input = {8, 4, 4, 16}}).own);
 }
 
 TEST(BatchNormEdgeTest, RefusesAnotherShape) {
