@@ -42,7 +42,7 @@ class WarmUpScheme final : public UpdateScheme {
     if (first_ == nullptr || then_ == nullptr) {
       throw std::invalid_argument("warm_up: both schemes must be given");
     }
-    if (first_->description().divides_optimizer) {
+    if (steps > 0 && first_->description().divides_optimizer) {
       throw std::invalid_argument("warm_up: " + std::string(first_->description().name) +
                                   " leaves each rank a share of the momenta, and no other scheme "
                                   "can go on with these; begin with synchronous");

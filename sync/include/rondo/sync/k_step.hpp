@@ -150,7 +150,7 @@ struct KStepOptions {
 ///   count from the first step's index (those of a warm-up are among them).
 /// - **flush()** ends a round that is under way by a plain average (choice: a part of a round is
 ///   no measure for the momentum, so V is neither used nor changed); all ranks hold the same
-///   afterwards. Does nothing between rounds.
+///   afterwards. Between rounds it changes no parameters.
 /// - **copy_for_evaluation()** gives what flush() would make of parameters and statistics.
 /// - **Replicated:** W, and V with momentum, or the outer optimizer's state.
 /// - **State:** those, the place within the round and its period, rates, losses, counters, and the

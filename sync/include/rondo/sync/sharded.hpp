@@ -45,7 +45,8 @@ inline constexpr SchemeDescription sharded_scheme{.name = "sharded",
 /// each bucket, and bytes so that a bucket counts as in make_synchronous().
 ///
 /// Replicated: the parameters. State: the counters and this rank's shares of the optimizer's, which
-/// differ from rank to rank; it is restored on as many ranks only.
+/// differ from rank to rank; it is restored by that rank of as many only. restore() waits for
+/// parameters that are still gathered, so give back the replica's own behind it.
 ///
 /// Throws std::invalid_argument as make_synchronous() does, when the optimizer is not elementwise
 /// (LARS), and when there is clipping although a rank does not hold all layers or they have

@@ -218,7 +218,8 @@ class RONDO_SYNC_API UpdateScheme {
 /// that ran last. `then` cannot be taken back to its beginning: restore() of a state from within
 /// the warm-up throws std::logic_error after `then` has begun.
 ///
-/// Throws std::invalid_argument when a scheme is null or `steps` is negative; 0 is `then` alone.
+/// Throws std::invalid_argument when a scheme is null or `steps` is negative, and when `first`
+/// divides the optimizer, of which no rank has all the momenta; 0 steps are `then` alone.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_warm_up(
     std::unique_ptr<UpdateScheme> first, std::unique_ptr<UpdateScheme> then, std::int64_t steps);
 
