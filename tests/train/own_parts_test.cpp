@@ -195,6 +195,12 @@ TEST(OwnPartsTest, ACheckpointIsExportedWithWhatTheProgramBrought) {
   EXPECT_THAT(error_text<ConfigError>(
                   [&] { return export_weights(best, checkpoint, file, {.model = &model}), 0; }),
               HasSubstr("one that a program brought is known to that program alone"));
+  const Model other = small_model("head");
+  EXPECT_THAT(
+      error_text<ConfigError>([&] {
+        return export_weights(best, checkpoint, file, {.dataset = &dataset, .model = &other}), 0;
+      }),
+      StartsWith("the model own: its layers are others than those of the run"));
 }
 
 TEST(OwnPartsTest, ARunIsNotGoneOnWithByAnotherModelOrOtherData) {
@@ -210,7 +216,7 @@ TEST(OwnPartsTest, ARunIsNotGoneOnWithByAnotherModelOrOtherData) {
   model = small_model("head");
   expect_refused<ConfigError>(
       experiment(), options,
-      StartsWith("the model own: its layers are others than when the run began"));
+      StartsWith("the model own: its layers are others than those of the run"));
   model = small_model();
   dataset = make_shades(72);
   expect_refused<ConfigError>(

@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(GlobalBatch, TrainerRanksTest, testing::Values(24, 25, 
 
 TEST(TrainerTest, FiveStepsChangeTheModel) {
   Experiment still = test::small_experiment();
-  still.optimizer.learning_rate = 1e-30;  // too little to change any parameter
+  still.optimizer.learning_rate = 1e-30;  // too little to change a weight
   EXPECT_NE(train_on(1, test::small_experiment()).parameters.at(0),
             train_on(1, still).parameters.at(0));
 }

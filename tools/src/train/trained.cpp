@@ -27,7 +27,7 @@ bool is_folder(const fs::path& path) {
 
 // The config.toml of a run has every key, so that the defaults of this version do not matter.
 fs::path config_of(const fs::path& source) {
-  if (source.extension() == ".safetensors") {
+  if (source.extension() == ".safetensors" && !is_folder(source)) {
     throw UsageError(
         fmt::format("{} is a file of weights; name a run or a configuration of its model, and the "
                     "file with --weights",

@@ -44,8 +44,8 @@ std::uintmax_t bytes_of(const fs::path& file) {
 // An empty metrics.jsonl is what a refused run may have left.
 bool has_metrics(const fs::path& folder) { return bytes_of(folder / "metrics.jsonl") > 0; }
 
-// Rank 0 makes metrics.jsonl before it looks at data and memory. Only when nothing was wrong it
-// begins it with this event; one that was refused later has at most the last.
+// Rank 0 makes metrics.jsonl before it looks at data and memory, and begins it with this event when
+// nothing was wrong.
 bool has_begun(const fs::path& folder) {
   std::ifstream file(folder / "metrics.jsonl");
   std::string line;

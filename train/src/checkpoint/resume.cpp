@@ -152,6 +152,13 @@ std::optional<Experiment::Grid> grid_of_earlier_run(const fs::path& run_folder,
   return std::nullopt;
 }
 
+void expect_same_layers(const Manifest& manifest, const Model& model) {
+  if (checksum_of_layers(model) == manifest.layers) return;
+  throw ConfigError("the model " + model.name +
+                    ": its layers are others than those of the run; give the model of that run, or "
+                    "begin a new run in another folder");
+}
+
 GridChoice grid_of(const Manifest& manifest, const Model& model) {
   const Experiment then = experiment_of(manifest);
   return choose_grid(model, then.grid, manifest.ranks, then.train.global_batch, precision_of(then));

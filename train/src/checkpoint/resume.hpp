@@ -34,6 +34,9 @@ namespace rondo::train {
     const std::filesystem::path& run_folder, const std::filesystem::path& resume, int ranks,
     const Experiment& now);
 
+// Throws ConfigError unless `model` has the layers of the run that the checkpoint is of.
+void expect_same_layers(const Manifest& manifest, const Model& model);
+
 // How the ranks had split `model`, which is the checkpoint's.
 [[nodiscard]] GridChoice grid_of(const Manifest& manifest, const Model& model);
 

@@ -69,6 +69,7 @@ LoadedModel load_checkpoint(const Experiment& experiment, const std::filesystem:
   const Manifest manifest = read_manifest(folder);
   expect_same_training(experiment_of(manifest), experiment);
   PreparedRun run = load_run(experiment, own.dataset, own.model);
+  expect_same_layers(manifest, run.model);
   LoadedModel trained{.model = std::move(run.model), .dataset = *run.dataset};
   trained.weights = weights_of_checkpoint(folder, manifest, trained.model);
   return trained;

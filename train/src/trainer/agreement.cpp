@@ -150,6 +150,11 @@ Message pack(const Report& report) {
 // What agree_on() has thrown last on all ranks, on this rank's thread.
 thread_local std::exception_ptr thrown_by_all;
 
+// What all ranks throw together leaves the World as it was: the program may train again.
+bool is_thrown_by_all() {
+  return std::current_exception() == std::exchange(thrown_by_all, nullptr);
+}
+
 }  // namespace
 
 void agree_on(transport::World& world, const std::function<void()>& work) {
@@ -220,6 +225,7 @@ void end_together(transport::World& world, const std::function<void()>& work) {
   } catch (const NumericError&) {
     throw;  // all ranks throw it, or the one that has found it has aborted the World
   } catch (const transport::Error& error) {
+    if (is_thrown_by_all()) throw;
     // A lost peer, for example: the others may not have heard of it yet.
     if (error.code() != transport::Errc::aborted) {
       world.abort(abort_reason(report_of(std::current_exception())));
@@ -229,8 +235,7 @@ void end_together(transport::World& world, const std::function<void()>& work) {
     if (kind == ErrorKind::transport) throw;
     raise(kind, error.what());
   } catch (...) {
-    // What all ranks throw together leaves the World as it was: the program may train again.
-    if (std::current_exception() == std::exchange(thrown_by_all, nullptr)) throw;
+    if (is_thrown_by_all()) throw;
     world.abort(abort_reason(report_of(std::current_exception())));
     throw;
   }

@@ -36,11 +36,7 @@ void look_through(transport::World& world, ResumedCheckpoint& checkpoint) {
 // What the configuration does not say, where a program brings its own model or data. Which samples
 // a step has, and how many steps an epoch, follow from their number.
 void expect_same_model_and_data(const Manifest& manifest, const ResumingRun& run) {
-  if (checksum_of_layers(run.model) != manifest.layers) {
-    throw ConfigError("the model " + run.model.name +
-                      ": its layers are others than when the run began; give it the model of that "
-                      "run, or begin a new run in another folder");
-  }
+  expect_same_layers(manifest, run.model);
   if (run.training_samples == manifest.training_samples) return;
   throw ConfigError(
       fmt::format("data: the training set has {} samples, and had {} when the run began; give it "

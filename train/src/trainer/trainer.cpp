@@ -93,7 +93,7 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   TrainerOptions options = given;
   options.threads = threads_of(wanted, given);
   Experiment experiment = wanted;
-  experiment.train.threads = options.threads;
+  if (given.threads > 0 || wanted.train.threads == 0) experiment.train.threads = options.threads;
   agree_on(world, [&] { options.make_scheme = own_scheme_of(experiment, given); });
   agree_on(world, [&] { log.emplace(options, world.rank()); });
   std::optional<Experiment::Grid> earlier;

@@ -25,7 +25,7 @@ namespace rondo::train {
 // reductions of layers L.
 //
 //     synchronous   S(all) + U
-//     sharded       the same, where half of A and of U is in S and U; then forward waits for the
+//     sharded       the same, where half of A is in S, and U is a P-th; then forward waits for the
 //                   parameters, bucket by bucket from the input side on, the other halves of A
 //     lazy          ((tau - 1) S(rest) + W) / tau + U: the first layers are reduced once in tau
 //                   iterations. W is S(rest), but behind the reductions of the rest comes that of
