@@ -222,7 +222,7 @@ TEST(PreparedRunTest, RanksWithDifferentThreadsTakeTheGridThatTheFirstOneChose) 
     const PreparedRun run = prepare_run(world, experiment);
     grids[rank] = run.experiment.grid;
     expects[rank] = !run.planned.empty();
-    EXPECT_EQ(train(world, experiment, {}).epoch, 1);
+    EXPECT_EQ(train(world, experiment, {.threads = 1}).epoch, 1);
   });
   EXPECT_EQ(grids[0].plan, "chosen");
   EXPECT_THAT(grids, Each(grids[0]));

@@ -163,11 +163,6 @@ std::string checksum_of(std::span<const std::byte> bytes) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-std::string checksum_of_layers(const Model& model) {
-  const std::string text = description_of(model);
-  return checksum_of(std::as_bytes(std::span(text)));
-}
-
 std::string to_json(const Manifest& manifest) {
   Json body = body_of(manifest);
   const std::string text = text_of(body);

@@ -9,8 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include <rondo/train/model.hpp>
-
 namespace rondo::train {
 
 // What a rank's state consists of. Each part is a file; ranks with equal parts share one.
@@ -22,9 +20,6 @@ inline constexpr std::array<std::string_view, part_count> part_names = {
 
 // XXH3-128 of a file's bytes, as 32 hexadecimal digits.
 [[nodiscard]] std::string checksum_of(std::span<const std::byte> bytes);
-
-// The same of a model's description_of().
-[[nodiscard]] std::string checksum_of_layers(const Model& model);
 
 // A file of a checkpoint, beside its manifest.
 struct CheckpointFile {

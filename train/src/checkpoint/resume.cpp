@@ -152,6 +152,11 @@ std::optional<Experiment::Grid> grid_of_earlier_run(const fs::path& run_folder,
   return std::nullopt;
 }
 
+std::string checksum_of_layers(const Model& model) {
+  const std::string text = description_of(model);
+  return checksum_of(std::as_bytes(std::span(text)));
+}
+
 void expect_same_layers(const Manifest& manifest, const Model& model) {
   if (checksum_of_layers(model) == manifest.layers) return;
   throw ConfigError("the model " + model.name +

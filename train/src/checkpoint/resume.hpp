@@ -34,6 +34,9 @@ namespace rondo::train {
     const std::filesystem::path& run_folder, const std::filesystem::path& resume, int ranks,
     const Experiment& now);
 
+// checksum_of() a model's description_of(), for Manifest::layers.
+[[nodiscard]] std::string checksum_of_layers(const Model& model);
+
 // Throws ConfigError unless `model` has the layers of the run that the checkpoint is of.
 void expect_same_layers(const Manifest& manifest, const Model& model);
 

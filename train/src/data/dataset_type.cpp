@@ -25,8 +25,6 @@
 
 #include <rondo/train/dataset.hpp>
 
-#include "model/names.hpp"
-
 namespace rondo::train {
 namespace {
 
@@ -178,9 +176,8 @@ const DatasetType& dataset_type(std::string_view name) {
   for (const DatasetType* type : types) {
     if (type->name == name) return *type;
   }
-  throw ConfigError("data.name: no data set '" + std::string(name) + "'; " +
-                    suggest(name, dataset_names()) +
-                    "; one that a program brought is known to that program alone");
+  throw ConfigError("data.name: no data set '" + std::string(name) +
+                    "'; one that a program brought is known to that program alone");
 }
 
 // What the configuration says counts instead of what the data set has.
