@@ -376,6 +376,14 @@ TEST(KeyWithoutEffectTest, RecordedOnesAreRead) {
   EXPECT_EQ(parse_recorded(text, "e").update.period, 7);
 }
 
+// What a program called its data is taken as it is; what somebody sets now may be a slip.
+TEST(KeyWithoutEffectTest, ARecordedNameMayBeAnyAndOneThatIsSetMayNot) {
+  const std::string text = "[data]\nname = \"stripes\"\n[model]\nname = \"custom\"\n";
+  EXPECT_EQ(parse_recorded(text, "e").data.name, "stripes");
+  EXPECT_THAT([&] { static_cast<void>(parse_recorded(text, "e", {"data.name=cifar1"})); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("no such choice 'cifar1'")));
+}
+
 TEST(KeyWithoutEffectTest, AVariantLeavesOutWhatItsSchemeDoesNotRead) {
   const rondo::test::ScratchFolder folder;
   const auto file = folder.write("e.toml", std::string(names) + "[update]\nscheme = 'k_step'\n" +

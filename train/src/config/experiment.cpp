@@ -53,10 +53,9 @@ std::vector<Assignment> read_all(std::string_view text, std::string_view name,
   return assignments;
 }
 
-Experiment experiment_of(const std::vector<Assignment>& assignments,
-                         Names names = Names::of_choices) {
+Experiment experiment_of(const std::vector<Assignment>& assignments) {
   Experiment experiment;
-  for (const Assignment& assignment : assignments) apply(assignment, experiment, names);
+  for (const Assignment& assignment : assignments) apply(assignment, experiment);
   return experiment;
 }
 
@@ -108,8 +107,15 @@ Experiment parse_experiment(std::string_view text, std::string_view name,
 
 Experiment parse_recorded(std::string_view text, std::string_view name,
                           const std::vector<std::string>& settings) {
-  const std::vector<Assignment> assignments = read_all(text, name, settings);
-  const Experiment experiment = experiment_of(assignments, Names::of_any_program);
+  std::vector<Assignment> assignments = read_assignments(text, name);
+  Experiment experiment;
+  for (const Assignment& recorded : assignments) {
+    apply(recorded, experiment, Names::of_any_program);
+  }
+  for (const std::string& setting : settings) {
+    assignments.push_back(read_setting(setting));
+    apply(assignments.back(), experiment);
+  }
   // A program's own model has no layers here, whatever it is called.
   if (!experiment.model.layers.empty()) check_layers(experiment, assignments, name);
   check_keys_together(experiment, name);
