@@ -5,9 +5,15 @@
 #include "support/simulated_grid_step.hpp"
 
 #include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "collective/algorithms.hpp"
 
@@ -45,8 +51,8 @@ std::size_t SimulatedExchange::sent_bytes() const {
 }
 
 SimulatedGrid::SimulatedGrid(std::size_t ranks, const SimulatedCosts& costs,
-                             std::size_t segment_bytes)
-    : ranks_(ranks), costs_(costs), segment_bytes_(segment_bytes) {}
+                             std::size_t segment_bytes, SharedPorts::User* shared_ports)
+    : ranks_(ranks), costs_(costs), segment_bytes_(segment_bytes), shared_ports_(shared_ports) {}
 
 std::vector<double> SimulatedGrid::run(const SimulatedExchange& exchange,
                                        std::span<const double> starts) {
@@ -80,7 +86,8 @@ std::vector<double> SimulatedGrid::run_messages(const SimulatedExchange& exchang
 SimulatedHierarchy& SimulatedGrid::hierarchy_of(const SimulatedGroups& groups) {
   auto& found = for_collectives_[{groups.size, groups.stride}];
   if (!found) {
-    found = std::make_unique<SimulatedHierarchy>(ranks_, costs_, segment_bytes_, groups);
+    found =
+        std::make_unique<SimulatedHierarchy>(ranks_, costs_, segment_bytes_, groups, shared_ports_);
   }
   return *found;
 }
@@ -98,7 +105,8 @@ SimulatedRanks& SimulatedGrid::ranks_in(const SimulatedGroups& groups) {
                                     .segment_bytes = segment_bytes_,
                                     .groups = groups.stride,
                                     .group_size = groups.size,
-                                    .ports_stay_busy = true};
+                                    .ports_stay_busy = true,
+                                    .shared_ports = shared_ports_};
     options.costs.memory_per_byte *= 2.0;  // a message is read and written
     found = std::make_unique<SimulatedRanks>(ranks_, options);
   }
@@ -107,16 +115,91 @@ SimulatedRanks& SimulatedGrid::ranks_in(const SimulatedGroups& groups) {
 
 namespace {
 
+// Reductions of gradients, one behind the other, in a thread of their own beside the exchanges.
+class Reductions {
+ public:
+  Reductions(SimulatedGrid grid, SharedPorts::User& ports)
+      : ports_(ports), grid_(std::move(grid)), reduced_(grid_.ranks(), 0.0) {}
+  Reductions(const Reductions&) = delete;
+  Reductions& operator=(const Reductions&) = delete;
+  ~Reductions() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  // Of gradients that are final on rank r at second ready[r].
+  void post(const SimulatedExchange& reduction, std::vector<double> ready) {
+    const std::lock_guard lock(mutex_);
+    if (queue_.empty()) ports_.begin(*std::ranges::min_element(ready));
+    queue_.push_back({&reduction, std::move(ready)});
+    changed_.notify_all();
+  }
+
+  // Waits for all of them. Returns when each rank's have ended.
+  std::vector<double> wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return queue_.empty() || failure_ != nullptr; });
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+    return reduced_;
+  }
+
+ private:
+  struct Posted {
+    const SimulatedExchange* reduction = nullptr;
+    std::vector<double> ready = {};
+  };
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return !queue_.empty() || ended_; });
+      if (ended_) return;
+      const Posted& next = queue_.front();  // it stays there while it is run
+      lock.unlock();
+      reduce(next);
+      lock.lock();
+      queue_.pop_front();
+      if (queue_.empty()) ports_.begin(SharedPorts::never);
+      changed_.notify_all();
+    }
+  }
+
+  void reduce(const Posted& posted) {
+    std::vector<double> starts = posted.ready;
+    for (std::size_t r = 0; r < starts.size(); ++r) starts[r] = std::max(starts[r], reduced_[r]);
+    try {
+      reduced_ = grid_.run(*posted.reduction, starts);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::current_exception();
+    }
+  }
+
+  SharedPorts::User& ports_;
+  SimulatedGrid grid_;
+  std::vector<double> reduced_;  // until when each rank's reductions go on
+  std::mutex mutex_;             // of all below
+  std::condition_variable changed_;
+  std::deque<Posted> queue_;
+  std::exception_ptr failure_;
+  bool ended_ = false;
+  std::jthread thread_{[this] { run(); }};
+};
+
 // All ranks of a grid, on their way through a step.
 class Steps {
  public:
   Steps(std::size_t ranks, const SimulatedCosts& costs, std::size_t segment_bytes,
         std::span<const double> slowness)
-      : exchanges_(ranks, costs, segment_bytes),
-        reductions_(ranks, costs, segment_bytes),
+      : ports_((ranks + costs.ranks_per_node - 1) / costs.ranks_per_node),
+        exchanges_(ranks, costs, segment_bytes, &ports_.second()),
         slowness_(slowness),
         clocks_(ranks, 0.0),
-        reduced_(ranks, 0.0) {}
+        reductions_({ranks, costs, segment_bytes, &ports_.first()}, ports_.first()) {
+    ports_.second().begin(0.0);
+  }
+  ~Steps() { ports_.second().begin(SharedPorts::never); }
 
   void pass(const SimulatedPhase& phase) {
     const std::vector<double> begin = clocks_;
@@ -125,25 +208,27 @@ class Steps {
     for (std::size_t r = 0; r < clocks_.size(); ++r) {
       computed[r] += phase.seconds * slowness_[r];
       clocks_[r] = std::max(clocks_[r], computed[r]);
-      computed[r] = std::max(computed[r], reduced_[r]);
     }
-    if (phase.reduction) reduced_ = reductions_.run(*phase.reduction, computed);
+    if (phase.reduction) reductions_.post(*phase.reduction, std::move(computed));
   }
 
   // Returns when the last rank has updated its parameters.
   double update(double seconds) {
+    ports_.second().begin(SharedPorts::never);
+    const std::vector<double> reduced = reductions_.wait();
     for (std::size_t r = 0; r < clocks_.size(); ++r) {
-      clocks_[r] = std::max(clocks_[r], reduced_[r]) + seconds * slowness_[r];
+      clocks_[r] = std::max(clocks_[r], reduced[r]) + seconds * slowness_[r];
     }
+    ports_.second().begin(*std::ranges::min_element(clocks_));
     return *std::ranges::max_element(clocks_);
   }
 
  private:
+  SharedPorts ports_;
   SimulatedGrid exchanges_;
-  SimulatedGrid reductions_;
   std::span<const double> slowness_;
   std::vector<double> clocks_;
-  std::vector<double> reduced_;  // until when each rank's reductions go on
+  Reductions reductions_;
 };
 
 }  // namespace

@@ -6,7 +6,8 @@
 //
 // Messages are run by the transport's own algorithm (simulated_ranks.hpp), so that latencies
 // overlap where they do in a job, and collectives as simulated_hierarchy.hpp says. Reductions and
-// exchanges have the wire for themselves each: what they take from one another is not simulated.
+// exchanges share the ports between nodes (shared_ports.hpp); a node's memory each of the two has
+// for itself.
 
 #include <cstddef>
 #include <cstdint>
@@ -49,7 +50,9 @@ struct SimulatedPhase {
 /// Ranks and the wire between them, as the exchanges so far have left it.
 class SimulatedGrid {
  public:
-  SimulatedGrid(std::size_t ranks, const SimulatedCosts& costs, std::size_t segment_bytes);
+  /// `shared_ports`: as SimulatedHierarchy.
+  SimulatedGrid(std::size_t ranks, const SimulatedCosts& costs, std::size_t segment_bytes,
+                SharedPorts::User* shared_ports = nullptr);
 
   [[nodiscard]] std::size_t ranks() const noexcept { return ranks_; }
 
@@ -69,6 +72,7 @@ class SimulatedGrid {
   std::size_t ranks_;
   SimulatedCosts costs_;
   std::size_t segment_bytes_;
+  SharedPorts::User* shared_ports_;
   std::map<Key, std::unique_ptr<SimulatedHierarchy>> for_collectives_;
   std::map<Key, std::unique_ptr<SimulatedRanks>> for_messages_;
   std::vector<std::byte> data_;  // of all ranks: only times matter

@@ -65,14 +65,16 @@ std::size_t members_on_a_node(std::size_t ranks, std::size_t ranks_per_node,
 }
 
 std::unique_ptr<SimulatedRanks> make_ranks(std::size_t ranks, const SimulatedCosts& costs,
-                                           std::size_t segment_bytes, SimulatedGroups groups) {
+                                           std::size_t segment_bytes, SimulatedGroups groups,
+                                           SharedPorts::User* shared_ports) {
   return std::make_unique<SimulatedRanks>(ranks,
                                           SimulatedRanks::Options{.costs = costs,
                                                                   .moves_data = false,
                                                                   .segment_bytes = segment_bytes,
                                                                   .groups = groups.stride,
                                                                   .group_size = groups.size,
-                                                                  .ports_stay_busy = true});
+                                                                  .ports_stay_busy = true,
+                                                                  .shared_ports = shared_ports});
 }
 
 SimulatedCosts with_ranks_per_node(SimulatedCosts costs, std::size_t ranks) {
@@ -83,7 +85,8 @@ SimulatedCosts with_ranks_per_node(SimulatedCosts costs, std::size_t ranks) {
 }  // namespace
 
 SimulatedHierarchy::SimulatedHierarchy(std::size_t ranks, const SimulatedCosts& costs,
-                                       std::size_t segment_bytes, SimulatedGroups groups)
+                                       std::size_t segment_bytes, SimulatedGroups groups,
+                                       SharedPorts::User* shared_ports)
     : ranks_(ranks),
       costs_(costs),
       groups_(groups),
@@ -92,10 +95,11 @@ SimulatedHierarchy::SimulatedHierarchy(std::size_t ranks, const SimulatedCosts& 
       table_(transport::AlgorithmTable::for_ranks(nodes_)) {
   if (nodes_ == 1) return;
   const std::size_t stride = members_ == 1 ? groups.stride : costs.ranks_per_node;
-  owners_ = make_ranks(ranks, costs, segment_bytes, {.size = nodes_, .stride = stride});
+  owners_ =
+      make_ranks(ranks, costs, segment_bytes, {.size = nodes_, .stride = stride}, shared_ports);
   if (members_ == 1) return;
   leaders_ = make_ranks(ranks / members_, with_ranks_per_node(costs, groups.stride), segment_bytes,
-                        {.size = nodes_, .stride = groups.stride});
+                        {.size = nodes_, .stride = groups.stride}, shared_ports);
 }
 
 bool SimulatedHierarchy::is_short(std::size_t bytes) const {

@@ -31,10 +31,11 @@ inline constexpr double simulated_synchronisations = 2.0;
 /// are as busy as the operations before have left them, so times go on from one call to the next.
 class SimulatedHierarchy {
  public:
-  /// Throws std::invalid_argument where groups and nodes do not divide the ranks, or where a group
+  /// `shared_ports`: those that other operations use at the same time; null: own ones. Throws
+  /// std::invalid_argument where groups and nodes do not divide the ranks, or where a group
   /// has several ranks on a node that another of its nodes has not.
   SimulatedHierarchy(std::size_t ranks, const SimulatedCosts& costs, std::size_t segment_bytes,
-                     SimulatedGroups groups);
+                     SimulatedGroups groups, SharedPorts::User* shared_ports = nullptr);
   /// One group of all ranks.
   SimulatedHierarchy(std::size_t ranks, const SimulatedCosts& costs, std::size_t segment_bytes)
       : SimulatedHierarchy(ranks, costs, segment_bytes, {.size = ranks}) {}

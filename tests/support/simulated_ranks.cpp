@@ -152,36 +152,45 @@ void SimulatedRanks::add_event(double time, std::size_t rank, Message* message) 
   events_.push({.time = time, .order = order_++, .rank = rank, .message = message});
 }
 
-SimulatedRanks::Message& SimulatedRanks::new_message() {
-  if (free_messages_.empty()) return messages_.emplace_back();
+SimulatedRanks::Message& SimulatedRanks::new_message(std::size_t from, std::uint64_t tag,
+                                                     std::span<const std::byte> data) {
+  if (free_messages_.empty()) free_messages_.push_back(&messages_.emplace_back());
   Message& message = *free_messages_.back();
   free_messages_.pop_back();
+  message.from = from;
+  message.tag = tag;
+  message.bytes = data.size();
+  if (options_.moves_data) message.data.assign(data.begin(), data.end());
   return message;
 }
 
 void SimulatedRanks::send(std::size_t from, std::size_t to, std::uint64_t tag,
                           std::span<const std::byte> data, transport::Transfer& transfer) {
   transfer.begin(nullptr);
+  add_event(received_at(from, to, data.size()), to, &new_message(from, tag, data));
+  transfer.end(0, data.size());
+}
+
+// When a message is received that its sender posts now.
+double SimulatedRanks::received_at(std::size_t from, std::size_t to, std::size_t bytes) {
   const bool leaves = node_of(from) != node_of(to);
   const WireCost& cost = leaves ? options_.costs.between_nodes : options_.costs.inside_node;
+  const double seconds = static_cast<double>(bytes) * cost.per_byte;
+  if (leaves && options_.shared_ports != nullptr) {
+    return options_.shared_ports->send(node_of(from), node_of(to), ranks_[from].clock, seconds,
+                                       cost.latency);
+  }
   Ports& sender = leaves ? node_ports_[node_of(from)] : rank_ports_[from];
   Ports& receiver = leaves ? node_ports_[node_of(to)] : rank_ports_[to];
-  const double seconds = static_cast<double>(data.size()) * cost.per_byte;
   double start = std::max(ranks_[from].clock, sender.out);
   if (!leaves) {
     double& memory = node_ports_[node_of(from)].memory;
     start = std::max(start, memory);
-    memory = start + static_cast<double>(data.size()) * options_.costs.memory_per_byte;
+    memory = start + static_cast<double>(bytes) * options_.costs.memory_per_byte;
   }
   sender.out = start + seconds;
   receiver.in = std::max(start + cost.latency, receiver.in) + seconds;
-  Message& message = new_message();
-  message.from = from;
-  message.tag = tag;
-  message.bytes = data.size();
-  if (options_.moves_data) message.data.assign(data.begin(), data.end());
-  add_event(receiver.in, to, &message);
-  transfer.end(0, data.size());
+  return receiver.in;
 }
 
 void SimulatedRanks::receive(std::size_t from, std::size_t at, std::uint64_t tag,

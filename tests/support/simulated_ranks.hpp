@@ -21,6 +21,7 @@
 #include "collective/algorithms.hpp"
 #include "core/channel.hpp"
 #include "links/link.hpp"
+#include "support/shared_ports.hpp"
 
 namespace rondo::test {
 
@@ -70,6 +71,8 @@ class SimulatedRanks {
     std::size_t group_size = 0;
     /// Does a run find the ports as busy as the one before has left them? Else they are free.
     bool ports_stay_busy = false;
+    /// Ports between nodes that other operations use at the same time; null: own ones.
+    SharedPorts::User* shared_ports = nullptr;
   };
 
   SimulatedRanks(std::size_t ranks, const Options& options);
@@ -140,13 +143,15 @@ class SimulatedRanks {
   void join_group(std::size_t rank, std::size_t ranks);
   void send(std::size_t from, std::size_t to, std::uint64_t tag, std::span<const std::byte> data,
             transport::Transfer& transfer);
+  [[nodiscard]] double received_at(std::size_t from, std::size_t to, std::size_t bytes);
   void receive(std::size_t from, std::size_t at, std::uint64_t tag, std::span<std::byte> into,
                transport::Transfer& transfer);
   void add_event(double time, std::size_t rank, Message* message);
   void arrive(Rank& rank, Message& message);
   void complete(Rank& rank, const Receive& receive, Message& message);
   void advance(Rank& rank, const transport::Posted& posted);
-  [[nodiscard]] Message& new_message();
+  [[nodiscard]] Message& new_message(std::size_t from, std::uint64_t tag,
+                                     std::span<const std::byte> data);
   [[nodiscard]] std::string stall() const;
 
   Options options_;

@@ -105,6 +105,22 @@ TEST(SimulatedGridStepTest, GradientsAreReducedMeanwhile) {
   EXPECT_THAT(steps_of(4, {gradients, gradients}), ElementsAre(1.0 + 2.0 + 2.0));
 }
 
+// The port takes a second for a reduction and half of one for an exchange.
+TEST(SimulatedGridStepTest, ExchangesAndReductionsLeaveAPortOneBehindTheOther) {
+  const SimulatedExchange sum{Kind::allreduce, {.size = 2, .stride = 2}, {1024}};
+  const SimulatedPhase gradients{.seconds = 1.0, .reduction = sum};
+  const SimulatedPhase exchange{.exchange = between_two()};
+  // Of what is posted at the same time the reduction is first.
+  EXPECT_THAT(steps_of(4, {gradients, exchange}), ElementsAre(1.0 + 1.0 + 1.5));
+  EXPECT_THAT(steps_of(4, {gradients, {.seconds = 0.75}, exchange}), ElementsAre(1.0 + 1.0 + 1.5));
+  EXPECT_THAT(steps_of(4, {gradients, {.seconds = 1.25}, exchange}), ElementsAre(2.25 + 1.5));
+  const SimulatedPhase beside{
+      .exchange = between_two(), .beside = true, .seconds = 0.25, .reduction = sum};
+  EXPECT_THAT(steps_of(4, {beside}), ElementsAre(0.5 + 2.0));
+  // Steps follow each other: the first exchange of the second one finds the port free.
+  EXPECT_THAT(steps_of(4, {exchange, gradients}, 2), ElementsAre(4.5, 9.0));
+}
+
 TEST(SimulatedGridStepTest, RanksWaitForASlowNeighbour) {
   const std::vector<SimulatedPhase> phases{
       {.seconds = 4.0}, {.exchange = between_two()}, {.seconds = 4.0}};
@@ -186,6 +202,8 @@ TEST(SimulatedGridStepTest, RefusesWhatDoesNotFit) {
   SimulatedGrid grid(3, costs, segment);
   EXPECT_THROW(static_cast<void>(grid.run(between_two(), std::vector<double>(3, 0.0))),
                std::invalid_argument);
+  const SimulatedExchange sum{Kind::allreduce, {.size = 2}, {1024}};
+  EXPECT_THROW(static_cast<void>(steps_of(3, {{.reduction = sum}})), std::invalid_argument);
 }
 
 }  // namespace
