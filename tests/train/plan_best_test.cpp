@@ -485,6 +485,36 @@ TEST(PlanBestTest, LayersAreReducedTogether) {
   EXPECT_NEAR(together.overlapped_seconds, step, rounding * step);
 }
 
+// Two layers by outputs, of which only the second has an input gradient: it is added up in two
+// messages while the second layer's gradients of weights are, in two messages, too. All four leave
+// one port, first one of the weights, then one of the input.
+TEST(PlanBestTest, ExchangesAndReductionsShareAPort) {
+  const Model model = {.name = "two",
+                       .input = {1, 1, 1, 64},
+                       .classes = 64,
+                       .layers = {{"a", FullyConnectedLayer{.outputs = 64}, {0}},
+                                  {"b", FullyConnectedLayer{.outputs = 64}, {1}}}};
+  PlanOptions options = job(4, 2);
+  options.bucket_bytes = 1;
+  const double gathered = alpha + beta * 32;
+  const double input = beta * 32;
+  const double weights = beta * 64 * 32 / 2;
+
+  const BestPlan plan = plan_on(2, model, options);
+
+  ASSERT_EQ(plan.layers[1].split.kind, SplitKind::channel);
+  const double backward_of_b = weights + input + weights + input + alpha;
+  const double step = 2 * gathered + backward_of_b + 2 * (weights + alpha);
+  EXPECT_NEAR(plan.overlapped_seconds, step, rounding * step);
+
+  // Inside a node an exchange needs no port.
+  options.ranks_per_node = 2;
+  const double reductions = 2 * 2 * (weights + alpha);
+  const BestPlan on_nodes = plan_on(2, model, options);
+  ASSERT_EQ(on_nodes.layers[1].split.kind, SplitKind::channel);
+  EXPECT_NEAR(on_nodes.overlapped_seconds, 2 * gathered + reductions, rounding * step);
+}
+
 // The runtime cuts buckets by fp32 bytes, whatever gradients are sent as.
 TEST(PlanBestTest, GradientsInBf16LieInTheSameBuckets) {
   const Model model = two_convolutions(16, 16);

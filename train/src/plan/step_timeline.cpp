@@ -1,11 +1,14 @@
 // A step's layers one after another, forward and back, beside its reductions, in the buckets of the
-// runtime, from the output side on.
+// runtime, from the output side on. What layers exchange in backward and the reductions leave a
+// rank by the same port, one message behind the other.
 
 #include "plan/step_timeline.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <deque>
+#include <limits>
 #include <vector>
 
 #include <rondo/sync/buckets.hpp>
@@ -67,29 +70,170 @@ std::vector<GradientBucket> gradient_buckets(const GridJob& job, const FoundLayo
   return buckets;
 }
 
+namespace {
+
+// What a rank sends in one exchange or reduction.
+struct Sending {
+  double seconds = 0.0;  // until all has arrived, where the port has nothing else to send
+  double busy = 0.0;     // of these the port is
+  int messages = 0;      // to other nodes, each of which waits for the one before
+};
+
+// The planner's formulas say how long something takes. How long the port is busy meanwhile they say
+// where nothing but bytes between nodes costs any time; and how many messages there are, where
+// nothing but these costs any, a second each.
+class SendingCosts {
+ public:
+  explicit SendingCosts(const GridJob& job)
+      : job_(job),
+        by_bytes_(job.options),
+        by_messages_(job.options),
+        bytes_job_{job.model, by_bytes_, job.grid, job.shapes},
+        messages_job_{job.model, by_messages_, job.grid, job.shapes} {
+    constexpr double unlimited = std::numeric_limits<double>::infinity();
+    by_bytes_.node = {.alpha_seconds = 0.0, .bandwidth = unlimited};
+    by_bytes_.fabric.alpha_seconds = 0.0;
+    by_messages_.node = by_bytes_.node;
+    by_messages_.fabric = {.alpha_seconds = 1.0, .bandwidth = unlimited};
+    by_messages_.port_bandwidth = 0.0;
+  }
+
+  [[nodiscard]] Sending of(const GradientBucket& bucket) const {
+    return sending([&](const GridJob& job) {
+      return allreduce_seconds(bucket.bytes / element_bytes, bucket.ranks, job.options);
+    });
+  }
+
+  // Of one direction of a layer's exchanges.
+  [[nodiscard]] Sending of(std::size_t layer, const LayerSplit& split,
+                           double ExchangeSeconds::* direction) const {
+    return sending([&](const GridJob& job) {
+      return exchange_seconds(job, layer_of(job, layer), split).*direction;
+    });
+  }
+
+  // Of a redistribution that takes so long: all messages are under way together.
+  [[nodiscard]] Sending of_redistribution(double seconds) const {
+    constexpr Messages empty{.count = 1};
+    const double latency = messages_seconds(empty, job_.replica(), job_.options);
+    const bool leaves_node = messages_seconds(empty, job_.replica(), by_messages_) > 0.0;
+    if (seconds == 0.0 || !leaves_node) return {.seconds = seconds};
+    return {.seconds = seconds, .busy = std::max(0.0, seconds - latency), .messages = 1};
+  }
+
+ private:
+  template <typename SecondsOf>
+  [[nodiscard]] Sending sending(const SecondsOf& seconds_of) const {
+    return {.seconds = seconds_of(job_),
+            .busy = seconds_of(bytes_job_),
+            .messages = static_cast<int>(std::lround(seconds_of(messages_job_)))};
+  }
+
+  const GridJob& job_;
+  PlanOptions by_bytes_;
+  PlanOptions by_messages_;
+  GridJob bytes_job_;
+  GridJob messages_job_;
+};
+
+// A rank's way to other nodes. Messages leave it one behind the other, in the order in which they
+// are posted: those of reductions, each of which is posted when the one before has arrived, and
+// those of exchanges, for which the rank waits. All ranks do the same at the same time, so what a
+// rank awaits arrives when its own message does.
+class Port {
+ public:
+  // A reduction whose data are ready at `now`. It begins when those before it have ended.
+  void reduce(double now, const Sending& reduction) {
+    reductions_.push_back({.ready = now, .steps = steps_of(reduction)});
+  }
+
+  // Returns when an exchange that begins at `now` has ended.
+  double exchange(double now, const Sending& exchange) {
+    if (exchange.messages == 0) return now + exchange.seconds;
+    const Steps steps = steps_of(exchange);
+    for (int i = 0; i < steps.left; ++i) {
+      post_reductions(now);
+      now = pass(now, steps);
+    }
+    return now;
+  }
+
+  // Returns when all reductions have ended.
+  double finish() {
+    post_reductions(std::numeric_limits<double>::infinity());
+    return reduced_;
+  }
+
+ private:
+  // Alike: the port is busy, and then something else goes on.
+  struct Steps {
+    int left = 1;
+    double busy = 0.0;
+    double behind = 0.0;
+  };
+  struct Reduction {
+    double ready = 0.0;
+    Steps steps = {};
+  };
+
+  static Steps steps_of(const Sending& sending) {
+    const int count = std::max(sending.messages, 1);
+    return {.left = count,
+            .busy = sending.busy / count,
+            .behind = (sending.seconds - sending.busy) / count};
+  }
+
+  double pass(double now, const Steps& steps) {
+    free_ = std::max(free_, now) + steps.busy;
+    return free_ + steps.behind;
+  }
+
+  // What reductions post up to `now`.
+  void post_reductions(double now) {
+    while (!reductions_.empty()) {
+      auto& [ready, steps] = reductions_.front();
+      const double posted = std::max(reduced_, ready);
+      if (posted > now) return;
+      reduced_ = pass(posted, steps);
+      if (--steps.left == 0) reductions_.pop_front();
+    }
+  }
+
+  std::deque<Reduction> reductions_;
+  double free_ = 0.0;     // when all that was posted so far has left the port
+  double reduced_ = 0.0;  // when the last message of reductions has arrived
+};
+
+}  // namespace
+
 double bucketed_seconds(const GridJob& job, const FoundLayouts& found) {
+  const SendingCosts costs(job);
   const std::vector<GradientBucket> buckets = gradient_buckets(job, found);
   double now = found.closing;
   for (const ChosenOption& layer : found.layers) {
     now +=
         layer.redistribution / 2.0 + layer.option.exchange.forward + layer.option.compute.forward;
   }
-  double network = 0.0;  // when the last bucket that was sent has arrived
+  Port port;
   auto next = buckets.begin();
   for (std::size_t i = found.layers.size(); i-- > 0;) {
     const ChosenOption& layer = found.layers[i];
-    const ExchangeSeconds& exchange = layer.option.exchange;
     const WorkSeconds& compute = layer.option.compute;
-    now += exchange.dy + compute.backward_weights;
+    const auto exchange = [&](double ExchangeSeconds::* direction) {
+      return port.exchange(now, costs.of(i, layer.option.split, direction));
+    };
+    now = exchange(&ExchangeSeconds::dy);
+    const double halo = exchange(&ExchangeSeconds::halo_dy);
+    now += compute.backward_weights;
     if (next != buckets.end() && next->layer == i) {
-      network = std::max(network, now) +
-                allreduce_seconds(next->bytes / element_bytes, next->ranks, job.options);
+      port.reduce(now, costs.of(*next));
       ++next;
     }
-    now += exchange.exposed_halo(compute.backward_weights) + compute.backward_data + exchange.dx +
-           layer.redistribution / 2.0;
+    now = std::max(now, halo) + compute.backward_data;
+    now = exchange(&ExchangeSeconds::dx);
+    now = port.exchange(now, costs.of_redistribution(layer.redistribution / 2.0));
   }
-  return std::max(now, network);
+  return std::max(now, port.finish());
 }
 
 }  // namespace rondo::train

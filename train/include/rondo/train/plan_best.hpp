@@ -103,7 +103,8 @@ struct BestPlan {
   double redistribution_seconds = 0.0;
   /// Seconds of a step in which backward hides what it can of the reductions. The search minimises
   /// them layer by layer; with options.bucket_bytes they are those of what it found, with layers
-  /// reduced together.
+  /// reduced together, and reductions and exchanges on one port of each rank to other nodes, one
+  /// message behind the other.
   double overlapped_seconds = 0.0;
   std::uint64_t bytes_per_rank = 0;
   std::string refused = {};  ///< why there are no splits for this grid; empty: there are
