@@ -4,17 +4,34 @@
 // simulated by a thread of its own.
 //
 // Both threads go through simulated time, and the one that is behind goes on: a message takes its
-// ports when the other sequence sends nothing before it. So messages leave a port in the order of
-// their times, one behind the other, and every run has the same result.
+// ports when the other sequence sends nothing before it. So messages of ranks that keep pace leave
+// a port in the order of their times. Where ranks drift apart, an operation may begin on one rank
+// before the one in front of it has ended on another; its messages then count as not earlier than
+// those. Either way each run has the same result, whichever thread runs first.
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstddef>
-#include <limits>
 #include <mutex>
 #include <vector>
 
 namespace rondo::test {
+
+/// When both directions of a port are free again.
+struct NodePort {
+  double out = 0.0;
+  double in = 0.0;
+};
+
+/// Sends a message at `time` that takes both ports for so many seconds. Returns when it has been
+/// received.
+inline double pass(NodePort& from, NodePort& to, double time, double seconds, double latency) {
+  const double start = std::max(time, from.out);
+  from.out = start + seconds;
+  to.in = std::max(start + latency, to.in) + seconds;
+  return to.in;
+}
 
 class SharedPorts {
  public:
@@ -24,13 +41,14 @@ class SharedPorts {
    public:
     User(SharedPorts& ports, std::size_t number) : ports_(&ports), number_(number) {}
 
-    /// Nothing is sent before `time` from now on. Called before the other sequence goes on beyond
-    /// it. A sequence that sends nothing for the time being is at never, as both are at first.
+    /// From now on messages are sent, none before `time`. Called before the other sequence has
+    /// gone beyond it.
     void begin(double time);
+    /// No more messages are sent until begin(), as is so at first.
+    void rest();
 
-    /// Sends a message of so many seconds at `time`. Returns when it has been received. Times
-    /// rise from call to call; where ranks of one node are not in that order, the message goes
-    /// behind those that were sent before.
+    /// Sends a message that takes each port for so many seconds, at `time`. Returns when it has
+    /// been received.
     [[nodiscard]] double send(std::size_t from_node, std::size_t to_node, double time,
                               double seconds, double latency);
 
@@ -39,23 +57,22 @@ class SharedPorts {
     std::size_t number_;
   };
 
-  static constexpr double never = std::numeric_limits<double>::infinity();
-
-  explicit SharedPorts(std::size_t nodes) : out_(nodes, 0.0), in_(nodes, 0.0) {}
+  explicit SharedPorts(std::size_t nodes) : ports_(nodes) {}
 
   /// Of what both send at the same time, this one's is first.
   [[nodiscard]] User& first() noexcept { return users_[0]; }
   [[nodiscard]] User& second() noexcept { return users_[1]; }
 
  private:
+  void reach(std::size_t number, double time);
   [[nodiscard]] bool is_next(std::size_t number) const noexcept;
 
   std::array<User, 2> users_{User(*this, 0), User(*this, 1)};
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
-  std::array<double, 2> times_{never, never};
-  std::vector<double> out_;  // when each node's port is free again
-  std::vector<double> in_;
+  std::array<double, 2> times_{0.0, 0.0};  // that each sequence has reached; they never fall
+  std::array<bool, 2> rests_{true, true};
+  std::vector<NodePort> ports_;
 };
 
 }  // namespace rondo::test

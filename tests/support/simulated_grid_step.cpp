@@ -160,7 +160,7 @@ class Reductions {
       reduce(next);
       lock.lock();
       queue_.pop_front();
-      if (queue_.empty()) ports_.begin(SharedPorts::never);
+      if (queue_.empty()) ports_.rest();
       changed_.notify_all();
     }
   }
@@ -199,22 +199,32 @@ class Steps {
         reductions_({ranks, costs, segment_bytes, &ports_.first()}, ports_.first()) {
     ports_.second().begin(0.0);
   }
-  ~Steps() { ports_.second().begin(SharedPorts::never); }
+  ~Steps() { ports_.second().rest(); }
 
+  // What is computed beside an exchange is known first, so that its reduction is posted in time.
   void pass(const SimulatedPhase& phase) {
-    const std::vector<double> begin = clocks_;
-    if (phase.exchange) clocks_ = exchanges_.run(*phase.exchange, begin);
-    std::vector<double> computed = phase.beside ? begin : clocks_;
-    for (std::size_t r = 0; r < clocks_.size(); ++r) {
-      computed[r] += phase.seconds * slowness_[r];
-      clocks_[r] = std::max(clocks_[r], computed[r]);
+    std::vector<double> exchanged = clocks_;
+    std::vector<double> computed = clocks_;
+    const auto compute = [&] {
+      for (std::size_t r = 0; r < computed.size(); ++r) {
+        computed[r] += phase.seconds * slowness_[r];
+      }
+      if (phase.reduction) reductions_.post(*phase.reduction, computed);
+    };
+    if (phase.beside) compute();
+    if (phase.exchange) exchanged = exchanges_.run(*phase.exchange, clocks_);
+    if (!phase.beside) {
+      computed = exchanged;
+      compute();
     }
-    if (phase.reduction) reductions_.post(*phase.reduction, std::move(computed));
+    for (std::size_t r = 0; r < clocks_.size(); ++r) {
+      clocks_[r] = std::max(exchanged[r], computed[r]);
+    }
   }
 
   // Returns when the last rank has updated its parameters.
   double update(double seconds) {
-    ports_.second().begin(SharedPorts::never);
+    ports_.second().rest();
     const std::vector<double> reduced = reductions_.wait();
     for (std::size_t r = 0; r < clocks_.size(); ++r) {
       clocks_[r] = std::max(clocks_[r], reduced[r]) + seconds * slowness_[r];

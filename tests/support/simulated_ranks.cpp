@@ -72,7 +72,8 @@ SimulatedRanks::SimulatedRanks(std::size_t ranks, const Options& options)
     : options_(options),
       ranks_(ranks),
       rank_ports_(ranks),
-      node_ports_((ranks + options.costs.ranks_per_node - 1) / options.costs.ranks_per_node) {
+      node_ports_((ranks + options.costs.ranks_per_node - 1) / options.costs.ranks_per_node),
+      node_memory_(node_ports_.size(), 0.0) {
   for (std::size_t r = 0; r < ranks; ++r) join_group(r, ranks);
 }
 
@@ -108,8 +109,9 @@ std::vector<double> SimulatedRanks::run(const transport::Algorithm& algorithm,
                                         double reduced_share, std::span<const double> starts) {
   reduce_cost_ = options_.costs.per_reduced_byte * reduced_share;
   if (!options_.ports_stay_busy) {
-    std::ranges::fill(rank_ports_, Ports{});
-    std::ranges::fill(node_ports_, Ports{});
+    std::ranges::fill(rank_ports_, NodePort{});
+    std::ranges::fill(node_ports_, NodePort{});
+    std::ranges::fill(node_memory_, 0.0);
   }
   for (std::size_t r = 0; r < size(); ++r) {
     ranks_[r].counters = {};
@@ -180,17 +182,15 @@ double SimulatedRanks::received_at(std::size_t from, std::size_t to, std::size_t
     return options_.shared_ports->send(node_of(from), node_of(to), ranks_[from].clock, seconds,
                                        cost.latency);
   }
-  Ports& sender = leaves ? node_ports_[node_of(from)] : rank_ports_[from];
-  Ports& receiver = leaves ? node_ports_[node_of(to)] : rank_ports_[to];
-  double start = std::max(ranks_[from].clock, sender.out);
-  if (!leaves) {
-    double& memory = node_ports_[node_of(from)].memory;
-    start = std::max(start, memory);
-    memory = start + static_cast<double>(bytes) * options_.costs.memory_per_byte;
+  if (leaves) {
+    return pass(node_ports_[node_of(from)], node_ports_[node_of(to)], ranks_[from].clock, seconds,
+                cost.latency);
   }
-  sender.out = start + seconds;
-  receiver.in = std::max(start + cost.latency, receiver.in) + seconds;
-  return receiver.in;
+  double& memory = node_memory_[node_of(from)];
+  NodePort& sender = rank_ports_[from];
+  const double start = std::max({ranks_[from].clock, sender.out, memory});
+  memory = start + static_cast<double>(bytes) * options_.costs.memory_per_byte;
+  return pass(sender, rank_ports_[to], start, seconds, cost.latency);
 }
 
 void SimulatedRanks::receive(std::size_t from, std::size_t at, std::uint64_t tag,

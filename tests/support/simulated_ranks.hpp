@@ -120,12 +120,6 @@ class SimulatedRanks {
     std::vector<Message*> arrived = {};
     std::vector<Receive> awaited = {};
   };
-  // When a port is free again.
-  struct Ports {
-    double out = 0.0;
-    double in = 0.0;
-    double memory = 0.0;  // of a node
-  };
   struct Event {
     double time = 0.0;
     std::uint64_t order = 0;
@@ -157,8 +151,9 @@ class SimulatedRanks {
   Options options_;
   double reduce_cost_ = 0.0;  // of a received byte
   std::deque<Rank> ranks_;
-  std::vector<Ports> rank_ports_;
-  std::vector<Ports> node_ports_;
+  std::vector<NodePort> rank_ports_;
+  std::vector<NodePort> node_ports_;
+  std::vector<double> node_memory_;  // when each node's is free again
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t order_ = 0;
   std::deque<Message> messages_;

@@ -121,6 +121,31 @@ TEST(SimulatedGridStepTest, ExchangesAndReductionsLeaveAPortOneBehindTheOther) {
   EXPECT_THAT(steps_of(4, {exchange, gradients}, 2), ElementsAre(4.5, 9.0));
 }
 
+// Two threads simulate it, and neither must be seen in the result.
+TEST(SimulatedGridStepTest, EachRunHasTheSameResult) {
+  const SimulatedExchange halo{.groups = {.size = 2}, .bytes = {0, 512, 512, 0}};
+  const SimulatedExchange sum{Kind::allreduce, {.size = 4, .stride = 2}, {std::size_t{1} << 20U}};
+  std::vector<SimulatedPhase> phases;
+  for (const double seconds : {3.0, 40.0, 500.0, 0.0, 7.0}) {
+    phases.push_back({.exchange = halo, .seconds = seconds});
+    phases.push_back({.exchange = halo, .beside = true, .seconds = seconds, .reduction = sum});
+  }
+  const std::vector<double> slowness{1.0, 1.0, 1.5, 1.0, 2.0, 1.0, 1.0, 1.25};
+  const auto run = [&] { return simulate_grid_steps(8, costs, segment, phases, 0.5, slowness, 3); };
+  const std::vector<double> first = run();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(run(), first);
+}
+
+TEST(SimulatedGridStepTest, AFailureEndsTheStep) {
+  const SimulatedExchange sum{Kind::allreduce, {.size = 2, .stride = 2}, {1 << 20}};
+  SimulatedExchange wrong = between_two();
+  wrong.groups.size = 3;
+  EXPECT_THROW(static_cast<void>(steps_of(4, {{.seconds = 1.0, .reduction = sum},
+                                              {.exchange = between_two()},
+                                              {.exchange = wrong}})),
+               std::invalid_argument);
+}
+
 TEST(SimulatedGridStepTest, RanksWaitForASlowNeighbour) {
   const std::vector<SimulatedPhase> phases{
       {.seconds = 4.0}, {.exchange = between_two()}, {.seconds = 4.0}};

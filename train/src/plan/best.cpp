@@ -114,17 +114,33 @@ class GridPlanner {
     options.memory_limit = most_bytes;
     const GridJob job{
         .model = job_.model, .options = options, .grid = job_.grid, .shapes = job_.shapes};
-    const auto found = search_within_memory(job, layouts_, costs_);
+    const std::optional<FittingLayouts> found = search_layouts_of(job);
     if (!found) return std::nullopt;
     Candidate candidate{.plan = {.grid = job_.grid},
                         .searched_bytes = element_bytes * found->elements};
     describe(job_, found->layouts, candidate.plan);
-    candidate.plan.overlapped_seconds = job.options.bucket_bytes > 0
-                                            ? bucketed_seconds(job, found->layouts)
-                                            : found->layouts.seconds;
+    candidate.plan.overlapped_seconds = step_seconds(job, *found);
     candidate.plan.bytes_per_rank = rank_bytes(
         kernels_, job_.model, layer_splits(job_.model, candidate.plan), job_.grid, job_.options);
     return candidate;
+  }
+
+  static double step_seconds(const GridJob& job, const FittingLayouts& found) {
+    return job.options.bucket_bytes > 0 ? bucketed_seconds(job, found.layouts)
+                                        : found.layouts.seconds;
+  }
+
+  // The search takes exchanges to disturb no reductions; or, the second time, to keep the port busy
+  // beside all of them. Either may find the faster step.
+  [[nodiscard]] std::optional<FittingLayouts> search_layouts_of(const GridJob& job) const {
+    std::optional<FittingLayouts> found = search_within_memory(job, layouts_, costs_);
+    const bool shares_ports = job.options.bucket_bytes > 0 && job.grid.pr > 1 &&
+                              job.grid.ranks() > job.options.ranks_per_node;
+    if (!found || !shares_ports) return found;
+    GridJob counting = job;
+    counting.counts_ports = true;
+    std::optional<FittingLayouts> other = search_within_memory(counting, layouts_, costs_);
+    return other && step_seconds(job, *other) < step_seconds(job, *found) ? other : found;
   }
 
   // The search counts what each layer adds by itself, and only when all splits are known it is

@@ -73,6 +73,17 @@ LinkCost link_within(ProcessGroup group, const PlanOptions& options) {
 
 }  // namespace
 
+PlanOptions only_bytes_between_nodes(const PlanOptions& options) {
+  PlanOptions bytes = options;
+  bytes.node = {.alpha_seconds = 0.0, .bandwidth = std::numeric_limits<double>::infinity()};
+  bytes.fabric.alpha_seconds = 0.0;
+  return bytes;
+}
+
+double port_bandwidth(const PlanOptions& options) {
+  return fabric_of_one_of(options.ranks_per_node, options).bandwidth;
+}
+
 double collective_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
   const int local = ranks_on_node(group, options.ranks_per_node);
   return flat_seconds(elements, local, options.node) +
@@ -116,11 +127,11 @@ double ring_seconds(double elements, int ranks, int senders, const PlanOptions& 
 // All elements in every step, which are added before the next one begins; two steps more where the
 // ranks are no power of two. AlgorithmTable::for_ranks() of transport counts steps alike.
 double doubling_seconds(double elements, int ranks, const LinkCost& link) {
-  constexpr double with_adding = 1.25;
   const auto count = static_cast<unsigned>(ranks);
   const int steps =
       static_cast<int>(std::bit_width(count)) - 1 + (std::has_single_bit(count) ? 0 : 2);
-  return steps * (link.alpha_seconds + with_adding * elements * element_bytes / link.bandwidth);
+  return steps *
+         (link.alpha_seconds + doubling_with_adding * elements * element_bytes / link.bandwidth);
 }
 
 // Of one block nothing hides, and each block passes one stage after the other.
@@ -143,25 +154,44 @@ double scattering_seconds(double elements, ProcessGroup group, const PlanOptions
          ring_seconds(elements / local, group.size / local, options.ranks_per_node, options);
 }
 
-double allreduce_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
-  int local = ranks_on_node(group, options.ranks_per_node);
-  int nodes = group.size / local;
+namespace {
+
+// How an allreduce goes: among so many ranks on each of so many nodes.
+struct AllreduceWay {
+  int local = 1;
+  int nodes = 1;
+  bool doubling = false;
+};
+
+AllreduceWay allreduce_way(double elements, ProcessGroup group, const PlanOptions& options) {
+  const int local = ranks_on_node(group, options.ranks_per_node);
+  const int nodes = group.size / local;
   const auto bytes = static_cast<std::size_t>(elements * element_bytes);
   const transport::AllreducePath path = options.paths.of(static_cast<std::size_t>(nodes), bytes);
-  if (path.flat && nodes > 1) {
-    local = 1;
-    nodes = group.size;
-  }
+  if (nodes == 1) return {.local = local};
+  if (path.flat) return {.nodes = group.size, .doubling = path.doubling};
+  return {.local = local, .nodes = nodes, .doubling = path.doubling};
+}
+
+}  // namespace
+
+double allreduce_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
+  const auto [local, nodes, doubling] = allreduce_way(elements, group, options);
   const double inside = allreduce_inside(elements, local, nodes == 1, options.node);
   if (nodes == 1) return inside;
-  const int owners = path.doubling ? 1 : local;
+  const int owners = doubling ? 1 : local;
   const int senders = options.ranks_per_node / local * owners;
-  const double between = path.doubling
+  const double between = doubling
                              ? doubling_seconds(elements, nodes, fabric_of_one_of(senders, options))
                              : 2.0 * ring_seconds(elements / local, nodes, senders, options);
+  const auto bytes = static_cast<std::size_t>(elements * element_bytes);
   const auto blocks = transport::AllreducePaths::blocks(bytes, static_cast<std::size_t>(owners),
                                                         static_cast<std::size_t>(nodes));
   return overlapped(inside, between, blocks);
+}
+
+bool is_doubled(double elements, ProcessGroup group, const PlanOptions& options) {
+  return allreduce_way(elements, group, options).doubling;
 }
 
 double agreement_seconds(const PlanOptions& options) {

@@ -18,6 +18,12 @@ inline constexpr int element_bytes = 4;
   return elements * static_cast<double>(tensor::size_of(type)) / element_bytes;
 }
 
+// The same options where nothing but bytes between nodes takes any time.
+[[nodiscard]] PlanOptions only_bytes_between_nodes(const PlanOptions& options);
+
+// Bytes a second of one of the ranks of a node, to other nodes, where all of them send.
+[[nodiscard]] double port_bandwidth(const PlanOptions& options);
+
 // Ranks of one collective: `size` of them, numbers `stride` apart.
 struct ProcessGroup {
   int size = 1;
@@ -40,6 +46,11 @@ struct ProcessGroup {
 // doubling between nodes, as options.paths says.
 [[nodiscard]] double allreduce_seconds(double elements, ProcessGroup group,
                                        const PlanOptions& options);
+
+// Does it go by recursive doubling between nodes? Then its bytes take so many times as long as they
+// are sent, because all of them are added in each step.
+[[nodiscard]] bool is_doubled(double elements, ProcessGroup group, const PlanOptions& options);
+inline constexpr double doubling_with_adding = 1.25;
 
 // What the ranks of a run that step together tell each other in every step, behind backward: an
 // allreduce of two numbers. The search leaves it out, since it is the same on every grid.

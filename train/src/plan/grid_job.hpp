@@ -30,6 +30,7 @@ struct GridJob {
   const PlanOptions& options;
   ProcessGrid grid = {};
   std::vector<tensor::Shape> shapes = {};  // of all values, for the whole batch
+  bool counts_ports = false;               // LayerOption::port
 
   // Elements of fp32 that take as many bytes as so many activations.
   [[nodiscard]] double in_f32(double elements) const noexcept {

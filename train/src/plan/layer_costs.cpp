@@ -435,7 +435,9 @@ class OptionList {
         layer_(layer),
         parameters_(parameters_of(layer)),
         layouts_(layouts),
-        costs_(costs) {}
+        costs_(costs),
+        by_bytes_(only_bytes_between_nodes(job.options)),
+        bytes_job_{job.model, by_bytes_, job.grid, job.shapes} {}
 
   // Adds the layer as split, for each of these layouts of x from which y gets a layout.
   void add(const LayerSplit& split, const std::vector<int>& inputs) {
@@ -445,6 +447,10 @@ class OptionList {
         .compute = job_.options.slowdown * costs_.seconds(local_work(job_, layer_, split)),
         .exchange = exchange_seconds(job_, layer_, split),
         .reduction = reduction_seconds(job_, layer_, split)};
+    if (job_.counts_ports && option.exchange.total() > 0.0) {
+      const ExchangeSeconds busy = exchange_seconds(bytes_job_, layer_, split);
+      option.port = busy.total() - busy.forward;
+    }
     for (const int x : inputs) {
       const ValueLayout& lies = layouts_[static_cast<std::size_t>(x)];
       const ValueLayout y = layout_written_by(layer_.spec, split, lies);
@@ -466,6 +472,8 @@ class OptionList {
   std::int64_t parameters_;
   const std::vector<ValueLayout>& layouts_;
   const ComputeCosts& costs_;
+  PlanOptions by_bytes_;
+  GridJob bytes_job_;
   std::vector<LayerOption> options_;
 };
 

@@ -72,6 +72,7 @@ struct LayerOption {
   WorkSeconds compute = {};
   ExchangeSeconds exchange = {};
   double reduction = 0.0;      // seconds
+  double port = 0.0;           // seconds of it that exchanges take in backward, if they are counted
   std::uint64_t elements = 0;  // of a rank's memory, but for gradients of values
   std::uint64_t gradient = 0;  // of the largest of those
 };
@@ -83,10 +84,11 @@ struct LayerOption {
 //
 // Layers behind would only put their own times in front. So the step is as long as one of two ways,
 // whichever takes longer: all the layers' work, or forward up to the moment when the network gets
-// something to do, and then nothing but reductions. Both only grow with more layers.
+// something to do, and then nothing but reductions; where ports are counted, exchanges as well.
+// Both only grow with more layers.
 struct StepEnd {
   double end = 0.0;      // seconds of the step
-  double network = 0.0;  // forward, and all the reductions at once
+  double network = 0.0;  // forward, and all at once that the network does in backward
 
   // With one layer more, behind those that are known.
   [[nodiscard]] StepEnd with(const LayerOption& layer, double redistribution) const noexcept {
@@ -97,7 +99,7 @@ struct StepEnd {
                         layer.compute.backward_data + layer.exchange.dx + moved;
     return {.end = std::max(end + forward + weights + data,
                             network + forward + weights + layer.reduction),
-            .network = network + forward + layer.reduction};
+            .network = network + forward + layer.reduction + layer.port};
   }
 };
 

@@ -75,8 +75,15 @@ namespace {
 // What a rank sends in one exchange or reduction.
 struct Sending {
   double seconds = 0.0;  // until all has arrived, where the port has nothing else to send
-  double busy = 0.0;     // of these the port is
+  double busy = 0.0;     // seconds of these in which the port is busy
   int messages = 0;      // to other nodes, each of which waits for the one before
+};
+
+// Those of a layer in backward.
+struct LayerSendings {
+  Sending dy = {};
+  Sending halo_dy = {};
+  Sending dx = {};
 };
 
 // The planner's formulas say how long something takes. How long the port is busy meanwhile they say
@@ -86,30 +93,44 @@ class SendingCosts {
  public:
   explicit SendingCosts(const GridJob& job)
       : job_(job),
-        by_bytes_(job.options),
+        by_bytes_(only_bytes_between_nodes(job.options)),
         by_messages_(job.options),
         bytes_job_{job.model, by_bytes_, job.grid, job.shapes},
         messages_job_{job.model, by_messages_, job.grid, job.shapes} {
     constexpr double unlimited = std::numeric_limits<double>::infinity();
-    by_bytes_.node = {.alpha_seconds = 0.0, .bandwidth = unlimited};
-    by_bytes_.fabric.alpha_seconds = 0.0;
     by_messages_.node = by_bytes_.node;
     by_messages_.fabric = {.alpha_seconds = 1.0, .bandwidth = unlimited};
     by_messages_.port_bandwidth = 0.0;
   }
+  SendingCosts(const SendingCosts&) = delete;
+  SendingCosts& operator=(const SendingCosts&) = delete;
 
+  // The transport posts no more than so much of a long message at once.
   [[nodiscard]] Sending of(const GradientBucket& bucket) const {
-    return sending([&](const GridJob& job) {
-      return allreduce_seconds(bucket.bytes / element_bytes, bucket.ranks, job.options);
-    });
+    constexpr double most_posted = 4 * 512.0 * 1024.0;
+    const double elements = bucket.bytes / element_bytes;
+    const auto seconds_of = [&](const PlanOptions& options) {
+      return allreduce_seconds(elements, bucket.ranks, options);
+    };
+    Sending all{.seconds = seconds_of(job_.options),
+                .busy = seconds_of(by_bytes_),
+                .messages = rounded(seconds_of(by_messages_))};
+    if (all.messages == 0) return all;
+    if (is_doubled(elements, bucket.ranks, job_.options)) all.busy /= doubling_with_adding;
+    const double bytes = all.busy / all.messages * port_bandwidth(job_.options);
+    all.messages *= std::max(1, static_cast<int>(std::ceil(bytes / most_posted)));
+    return all;
   }
 
-  // Of one direction of a layer's exchanges.
-  [[nodiscard]] Sending of(std::size_t layer, const LayerSplit& split,
-                           double ExchangeSeconds::* direction) const {
-    return sending([&](const GridJob& job) {
-      return exchange_seconds(job, layer_of(job, layer), split).*direction;
-    });
+  [[nodiscard]] LayerSendings of(std::size_t index, const LayerOption& option) const {
+    const ExchangeSeconds& seconds = option.exchange;
+    if (seconds.total() == 0.0) return {};
+    const JobLayer layer = layer_of(job_, index);
+    const ExchangeSeconds busy = exchange_seconds(bytes_job_, layer, option.split);
+    const ExchangeSeconds count = exchange_seconds(messages_job_, layer, option.split);
+    return {.dy = {seconds.dy, busy.dy, rounded(count.dy)},
+            .halo_dy = {seconds.halo_dy, busy.halo_dy, rounded(count.halo_dy)},
+            .dx = {seconds.dx, busy.dx, rounded(count.dx)}};
   }
 
   // Of a redistribution that takes so long: all messages are under way together.
@@ -122,12 +143,7 @@ class SendingCosts {
   }
 
  private:
-  template <typename SecondsOf>
-  [[nodiscard]] Sending sending(const SecondsOf& seconds_of) const {
-    return {.seconds = seconds_of(job_),
-            .busy = seconds_of(bytes_job_),
-            .messages = static_cast<int>(std::lround(seconds_of(messages_job_)))};
-  }
+  static int rounded(double messages) { return static_cast<int>(std::lround(messages)); }
 
   const GridJob& job_;
   PlanOptions by_bytes_;
@@ -165,7 +181,7 @@ class Port {
   }
 
  private:
-  // Alike: the port is busy, and then something else goes on.
+  // Equal steps. In each the port is busy first, and then something else goes on.
   struct Steps {
     int left = 1;
     double busy = 0.0;
@@ -219,18 +235,16 @@ double bucketed_seconds(const GridJob& job, const FoundLayouts& found) {
   for (std::size_t i = found.layers.size(); i-- > 0;) {
     const ChosenOption& layer = found.layers[i];
     const WorkSeconds& compute = layer.option.compute;
-    const auto exchange = [&](double ExchangeSeconds::* direction) {
-      return port.exchange(now, costs.of(i, layer.option.split, direction));
-    };
-    now = exchange(&ExchangeSeconds::dy);
-    const double halo = exchange(&ExchangeSeconds::halo_dy);
+    const LayerSendings exchanges = costs.of(i, layer.option);
+    now = port.exchange(now, exchanges.dy);
+    const double halo = port.exchange(now, exchanges.halo_dy);
     now += compute.backward_weights;
     if (next != buckets.end() && next->layer == i) {
       port.reduce(now, costs.of(*next));
       ++next;
     }
     now = std::max(now, halo) + compute.backward_data;
-    now = exchange(&ExchangeSeconds::dx);
+    now = port.exchange(now, exchanges.dx);
     now = port.exchange(now, costs.of_redistribution(layer.redistribution / 2.0));
   }
   return std::max(now, port.finish());

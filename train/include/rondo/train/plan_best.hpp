@@ -102,9 +102,9 @@ struct BestPlan {
   double reduction_seconds = 0.0;
   double redistribution_seconds = 0.0;
   /// Seconds of a step in which backward hides what it can of the reductions. The search minimises
-  /// them layer by layer; with options.bucket_bytes they are those of what it found, with layers
-  /// reduced together, and reductions and exchanges on one port of each rank to other nodes, one
-  /// message behind the other.
+  /// them layer by layer. With options.bucket_bytes they are those of what it found: layers are
+  /// reduced together, and where a rank's reductions and exchanges go to other nodes, their
+  /// messages leave one behind the other.
   double overlapped_seconds = 0.0;
   std::uint64_t bytes_per_rank = 0;
   std::string refused = {};  ///< why there are no splits for this grid; empty: there are
@@ -124,9 +124,11 @@ struct BestPlan {
 /// Dynamic programming over the model's layers in order. Its state is the layout of every value
 /// that is still to be read (two in a residual block), so branches are searched together. A state
 /// keeps trade-offs of the step's time, what there is to reduce and, with a limit, bytes; at most
-/// 128 of them: where there are more, something faster may be missed. Else no other splits have
-/// fewer overlapped_seconds, but for values with more than two readers: of the layouts to which
-/// such a one is moved, the search remembers the last. With a memory limit the search is repeated
+/// 128 of them: where there are more, something faster may be missed. Else no other splits take
+/// less time, layer by layer, but for values with more than two readers: of the layouts to which
+/// such a one is moved, the search remembers the last. Where reductions and exchanges share a port
+/// it searches twice, as if they never met there and as if they always did, and takes the splits
+/// with fewer overlapped_seconds. With a memory limit the search is repeated
 /// for every size that the buffers for gradients may have, as far as that can still pay. While it
 /// searches it counts only what layers add one by one: (5 + optimizer_elements) x parameters, of a
 /// divided optimizer's elements the rank's share, values as they lie, gradients. What is found is
