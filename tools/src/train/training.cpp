@@ -9,13 +9,16 @@
 
 #include "train/training.hpp"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -250,6 +253,17 @@ fs::path folder_asked_for(const TrainRequest& request) {
   return above.filename() == "checkpoints" ? above.parent_path() : fs::path();
 }
 
+namespace {
+
+// The trainer of another run has locked the folder, perhaps before the first line of its log.
+// Otherwise it is locked here until `folder` is closed.
+bool is_in_use(const Descriptor& folder) {
+  return folder.value() >= 0 && ::flock(folder.value(), LOCK_EX | LOCK_NB) != 0 &&
+         errno == EWOULDBLOCK;
+}
+
+}  // namespace
+
 RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use use)
     : path_(std::move(folder)) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "run/"
@@ -259,7 +273,8 @@ RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use u
     is_complete_ = is_complete_without_checkpoints(path_, experiment);
     return;
   }
-  if (use == Use::begin) refuse_files_of_another_run(path_, config);
+  // What is no run is nothing to go on from, and stays as it is.
+  if (use == Use::begin || !has_checkpoint(path_)) refuse_files_of_another_run(path_, config);
   // So that no empty folders stay of a path that did not exist.
   made_ = first_missing(path_);
   try {
@@ -282,20 +297,24 @@ void RunFolder::make(const std::string& config) {
                                  path_.string(),
                                  error ? error.message() : "there is a file of that name"));
   }
-  // One that is there is the same, or that of the run which goes on: rank 0 writes it anew once a
-  // checkpoint fits.
+  had_metrics_ = is_there(path_ / "metrics.jsonl");
+  // A config.toml that is there is the same, or that of the run which goes on: rank 0 writes it
+  // anew once a checkpoint fits.
   wrote_config_ = !is_there(path_ / "config.toml");
   if (wrote_config_) write_config(path_, config);
 }
 
-// Folders go only as long as nothing else is in them, such as a flight record.
+// Folders go only as long as nothing else is in them, such as a flight record. rmdir() also leaves
+// a symbolic link that names nothing.
 void RunFolder::remove() noexcept {
+  const Descriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (is_in_use(folder)) return;
   std::error_code error;
   if (wrote_config_) fs::remove(path_ / "config.toml", error);
-  fs::remove(path_ / "metrics.jsonl", error);
+  if (!had_metrics_) fs::remove(path_ / "metrics.jsonl", error);
   if (made_.empty()) return;
-  for (fs::path folder = path_; fs::remove(folder, error) && folder != made_;) {
-    folder = folder.parent_path();
+  for (fs::path empty = path_; ::rmdir(empty.c_str()) == 0 && empty != made_;) {
+    empty = empty.parent_path();
   }
 }
 

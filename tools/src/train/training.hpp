@@ -57,7 +57,8 @@ class RunFolder {
             Use use = Use::begin);
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
-  /// Unless the run has begun, removes what was made here, and its metrics.jsonl.
+  /// Unless the run has begun, removes what was made here, and its metrics.jsonl. Leaves the folder
+  /// alone while another run writes there.
   ~RunFolder();
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
@@ -72,6 +73,7 @@ class RunFolder {
   std::filesystem::path path_;
   std::filesystem::path made_;  // the topmost folder that was not there; empty when all were
   bool wrote_config_ = false;
+  bool had_metrics_ = true;  // before this run; false only once that is known
   bool is_complete_ = false;
 };
 

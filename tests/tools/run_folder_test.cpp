@@ -1,0 +1,119 @@
+// The folder of a run, in which another run may write, or in which a user's files may lie.
+
+#include "train/training.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "failure.hpp"
+#include "files.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace rondo::tools::run_folder_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+class RunFolderTest : public testing::Test {
+ protected:
+  [[nodiscard]] fs::path out() const { return scratch_.path() / "run"; }
+
+  // As the trainer of a run does that has not written the first line of its log yet.
+  void begin_another_run() {
+    fs::create_directory(out());
+    std::ofstream(out() / "config.toml") << to_toml(experiment_);
+    std::ofstream(out() / "metrics.jsonl") << "";
+    lock_ = Descriptor(::open(out().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    ASSERT_EQ(::flock(lock_.value(), LOCK_EX | LOCK_NB), 0);
+  }
+
+  const train::Experiment experiment_ = {};
+
+ private:
+  rondo::test::ScratchFolder scratch_;
+  Descriptor lock_;
+};
+
+TEST_F(RunFolderTest, TakesWithItWhatARefusedRunHasWritten) {
+  {
+    const RunFolder folder(out(), experiment_);
+    std::ofstream(out() / "metrics.jsonl") << "";
+  }
+
+  EXPECT_FALSE(fs::exists(out()));
+}
+
+TEST_F(RunFolderTest, LeavesTheFilesOfARunThatHasJustBegun) {
+  begin_another_run();
+
+  {
+    const RunFolder second(out(), experiment_);
+  }
+
+  EXPECT_TRUE(fs::exists(out() / "metrics.jsonl"));
+  EXPECT_TRUE(fs::exists(out() / "config.toml"));
+}
+
+// Both have found no folder.
+TEST_F(RunFolderTest, LeavesTheFilesOfARunThatHasBegunMeanwhile) {
+  std::optional<RunFolder> second(std::in_place, out(), experiment_);
+  fs::remove_all(out());
+  begin_another_run();
+
+  second.reset();
+
+  EXPECT_TRUE(fs::exists(out() / "metrics.jsonl"));
+  EXPECT_TRUE(fs::exists(out() / "config.toml"));
+}
+
+TEST_F(RunFolderTest, LeavesAnEmptyLogThatWasThereBefore) {
+  fs::create_directory(out());
+  std::ofstream(out() / "metrics.jsonl") << "";
+
+  {
+    const RunFolder folder(out(), experiment_);
+  }
+
+  EXPECT_TRUE(fs::exists(out() / "metrics.jsonl"));
+  EXPECT_FALSE(fs::exists(out() / "config.toml"));
+}
+
+TEST_F(RunFolderTest, ResumesNothingInThePlaceOfAnotherConfiguration) {
+  fs::create_directory(out());
+  std::ofstream(out() / "config.toml") << "# mine\n";
+
+  EXPECT_THAT([&] { RunFolder(out(), experiment_, RunFolder::Use::resume); },
+              ThrowsMessage<UsageError>(HasSubstr("already holds another config.toml")));
+  EXPECT_EQ(read_file(out() / "config.toml"), "# mine\n");
+}
+
+TEST_F(RunFolderTest, ResumesNothingInThePlaceOfAnotherLog) {
+  fs::create_directory(out());
+  std::ofstream(out() / "metrics.jsonl") << "{\"my\":\"log\"}\n";
+
+  EXPECT_THAT([&] { RunFolder(out(), experiment_, RunFolder::Use::resume); },
+              ThrowsMessage<UsageError>(HasSubstr("already holds a run's metrics.jsonl")));
+  EXPECT_EQ(read_file(out() / "metrics.jsonl"), "{\"my\":\"log\"}\n");
+}
+
+TEST_F(RunFolderTest, LeavesASymbolicLinkThatNamesNothing) {
+  fs::create_symlink("nothing", out());
+
+  EXPECT_THAT([&] { RunFolder(out(), experiment_); },
+              ThrowsMessage<UsageError>(HasSubstr("cannot make the run folder")));
+  EXPECT_TRUE(fs::is_symlink(out()));
+}
+
+}  // namespace
+}  // namespace rondo::tools::run_folder_test
