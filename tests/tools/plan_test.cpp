@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -202,6 +203,25 @@ TEST_F(PlanTest, PredictsScaling) {
   ASSERT_THAT(text, SizeIs(5));
   EXPECT_EQ(text[0],
             "ranks,global_batch,step_seconds,compute_seconds,exposed_seconds,images_per_second,"
+TEST_F(PlanTest, AnswersWhereItCannotKeepItsTimes) {
+  // A folder in the place of the file.
+  const std::filesystem::path file = folder() / "rondo" / "kernel-times.json";
+  std::filesystem::create_directories(file);
+
+  const Ended ended = rondo({"plan", lenet(), "--scaling", "1:1", "--format", "csv"},
+                            {{"XDG_CACHE_HOME", folder()}});
+
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(lines(ended.out), SizeIs(2));
+  EXPECT_THAT(
+      lines(ended.err),
+      testing::ElementsAre(
+          "rondo: the measured times are not kept, and will be measured again: " + file.string() +
+          ": cannot be written: Is a directory; set XDG_CACHE_HOME to a folder "
+          "that can be written"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder() / "rondo"), {}), 1);
+}
+
             "speedup,efficiency");
   EXPECT_THAT(text[1], testing::StartsWith("1,2048,"));
   EXPECT_THAT(text[4], testing::StartsWith("8,16384,"));

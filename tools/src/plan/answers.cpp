@@ -10,9 +10,11 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -171,6 +173,18 @@ void plan_by_forms(const PlanJob& job) {
 
 namespace {
 
+// Times that cannot be kept are no reason to keep back the answer that they are for.
+void keep_times(const train::ComputeTable& table) {
+  try {
+    table.save();
+  } catch (const std::runtime_error& error) {
+    fmt::print(stderr,
+               "rondo: the measured times are not kept, and will be measured again: {}; set "
+               "XDG_CACHE_HOME to a folder that can be written\n",
+               error.what());
+  }
+}
+
 // Costs of kernels from a rate, or measured where the search needs them.
 std::vector<train::BestPlan> best_plans(const PlanJob& job) {
   if (job.plan.flops > 0.0) {
@@ -179,7 +193,7 @@ std::vector<train::BestPlan> best_plans(const PlanJob& job) {
   train::ComputeTable table = table_of(job);
   std::vector<train::BestPlan> plans =
       train::measured_best_plans(job.model, job.plan, table, job.request.measurements);
-  table.save();
+  keep_times(table);
   return plans;
 }
 
@@ -262,7 +276,7 @@ std::vector<train::ScalingPoint> scaling_points(const PlanJob& job,
   }
   const std::vector<std::int64_t> samples = train::samples_of_ranks(options);
   table.measure_step(job.model, std::ranges::min(samples), std::ranges::max(samples));
-  table.save();
+  keep_times(table);
   return train::predict_scaling(job.model, update, options, table);
 }
 

@@ -13,11 +13,14 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <ios>
 #include <limits>
 #include <stdexcept>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -66,9 +69,25 @@ std::map<std::string, WorkSeconds> read_times(const std::filesystem::path& file)
     }
   } catch (const nlohmann::json::exception&) {
     return {};
+  } catch (const std::ios_base::failure&) {  // a folder in its place, of which write_times() speaks
+    return {};
   }
   return times;
 }
+
+namespace {
+
+// What went wrong; nothing if the file is written.
+std::error_code write_new_file(const std::filesystem::path& file, const std::string& text) {
+  errno = 0;
+  std::ofstream out(file);
+  out << text;
+  out.close();
+  if (out) return {};
+  return {errno == 0 ? EIO : errno, std::generic_category()};
+}
+
+}  // namespace
 
 void write_times(const std::filesystem::path& file,
                  const std::map<std::string, WorkSeconds>& times) {
@@ -77,16 +96,19 @@ void write_times(const std::filesystem::path& file,
     seconds[key] = {to_json(work.forward), to_json(work.backward_weights),
                     to_json(work.backward_data)};
   }
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
+  std::error_code error;
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
   // Written aside and renamed, so that two planners at a time, or two threads of one, leave a whole
   // file.
   static std::atomic<int> count{0};
   const std::filesystem::path aside = fmt::format("{}.{}.{}", file.string(), getpid(), ++count);
-  std::ofstream out(aside);
-  out << Json{{"format", format}, {"seconds", seconds}}.dump(1) << "\n";
-  out.close();
-  if (!out) throw std::runtime_error(aside.string() + ": cannot be written");
-  std::filesystem::rename(aside, file);
+  const Json whole = {{"format", format}, {"seconds", seconds}};
+  if (!error) error = write_new_file(aside, whole.dump(1) + "\n");
+  if (!error) std::filesystem::rename(aside, file, error);
+  if (!error) return;
+  std::error_code ignored;
+  std::filesystem::remove(aside, ignored);
+  throw std::runtime_error(file.string() + ": cannot be written: " + error.message());
 }
 
 namespace {
