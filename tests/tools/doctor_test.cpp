@@ -140,6 +140,7 @@ class DoctorHostsTest : public testing::Test {
                                   "[ $host = missing ] && echo no such host >&2 && exit 255\n"
                                   "[ $host = old ] && echo rondo 0.0.9 && exit 1\n"
                                   "[ $host = noisy ] && echo Welcome to this host\n"
+                                  "[ $host = unbroken ] && printf 'Welcome: '\n"
                                   "exec sh -c \"$*\"\n")
                            .string();
 };
@@ -150,6 +151,13 @@ TEST_F(DoctorHostsTest, ExaminesEach) {
   EXPECT_EQ(finding(report, "versions")["level"], "ok");
   EXPECT_EQ(finding(report, "processor", "noisy")["values"],
             finding(report, "processor", "localhost")["values"]);
+}
+
+// It was taken for one that cannot be reached.
+TEST_F(DoctorHostsTest, TakesALoginScriptThatPrintsWithoutALineBreak) {
+  const json report = examine_hosts("unbroken");
+  EXPECT_EQ(finding(report, "reach", "unbroken")["level"], "ok");
+  EXPECT_EQ(finding(report, "versions")["level"], "ok");
 }
 
 TEST_F(DoctorHostsTest, NamesAHostThatCannotBeReached) {

@@ -68,6 +68,30 @@ TEST_F(RunOnHostsTest, StartsOneRankOnEachHostUnlessItIsToldTo) {
   EXPECT_THAT(lines(ended.out), SizeIs(2));
 }
 
+// The job did not start: the store of the first host was not found.
+TEST_F(RunOnHostsTest, TakesALoginScriptThatPrintsWithoutALineBreak) {
+  const ScratchFolder folder;
+  const auto agent = folder.write("agent", "shift\nprintf 'Welcome: '\nexec sh -c \"$1\"\n");
+  const Ended ended = rondo({"run", "--hosts", "localhost", "--agent", "sh " + agent.string(), "--",
+                             "sh", "-c", "echo rank"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(ended.out, "Welcome: rank\n");
+}
+
+// The status was 0, and nothing was said.
+TEST_F(RunOnHostsTest, FailsWhereTheOutputOfTheFirstHostIsLost) {
+  std::vector<std::string> words = {"sh", "-c", R"(exec "$0" "$@" >/dev/full)"};
+  for (const std::string& word : command({"-n", "1"}, {"sh", "-c", "echo rank"}, "localhost")) {
+    words.push_back(word);
+  }
+
+  const Ended ended = Program(words).wait();
+
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_EQ(lines(ended.err).back(),
+            "rondo: cannot write to standard output: No space left on device");
+}
+
 TEST_F(RunOnHostsTest, LetsRanksFindEachOther) {
   const Ended ended =
       Program(command({"-n", "3"}, {rondo_path(), "bench", "barrier", "--iterations", "3"})).wait();

@@ -123,13 +123,21 @@ struct HostAnswer {
   std::optional<DoctorReport> report = {};
 };
 
-// A login script may have written something before.
+// Where the version stands that "rondo --version" has written: at the begin of a line, unless a
+// login script has written something before without a line break.
+std::size_t version_in(const std::string& text) {
+  const std::string mark = "rondo ";
+  if (text.starts_with(mark)) return mark.size();
+  const std::size_t line = text.find("\n" + mark);
+  if (line != std::string::npos) return line + 1 + mark.size();
+  const std::size_t within = text.find(mark);
+  return within == std::string::npos ? within : within + mark.size();
+}
+
 HostAnswer answer_in(const std::string& text) {
   HostAnswer answer;
-  const std::string mark = "rondo ";
-  std::size_t begin = text.starts_with(mark) ? 0 : text.find("\n" + mark);
+  const std::size_t begin = version_in(text);
   if (begin == std::string::npos) return answer;
-  begin = text.find(mark, begin) + mark.size();
   const std::size_t end = std::min(text.find('\n', begin), text.size());
   answer.version = text.substr(begin, end - begin);
   answer.report = parse_report(text.substr(end));

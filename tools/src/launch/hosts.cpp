@@ -25,6 +25,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -140,8 +141,9 @@ Json order_for(const HostPart& part, int size, const std::vector<std::string>& c
           {"coordinator", ""}};
 }
 
-// The agents have the same output, and ssh makes it one that does not wait.
-void write_all(int descriptor, std::string_view bytes) {
+// The agents have the same output, and ssh makes it one that does not wait. Returns errno where
+// that fails, else 0.
+int write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = write(descriptor, bytes.data(), bytes.size());
     if (count < 0 && errno == EAGAIN) {
@@ -149,14 +151,35 @@ void write_all(int descriptor, std::string_view bytes) {
       poll(&entry, 1, -1);
       continue;
     }
-    if (count < 0 && errno != EINTR) return;
+    if (count < 0 && errno != EINTR) return errno;
     if (count > 0) bytes.remove_prefix(static_cast<std::size_t>(count));
   }
+  return 0;
 }
 
+// What the first host's ranks write, for the standard output of this process.
+class PassedOutput {
+ public:
+  void write(std::string_view bytes) {
+    const int failure = write_all(STDOUT_FILENO, bytes);
+    if (failure_ == 0) failure_ = failure;
+  }
+
+  // Throws where something was lost, as main() does without hosts. Who reads from a pipe may have
+  // had enough of it: that is no error.
+  void expect_whole() const {
+    if (failure_ == 0 || failure_ == EPIPE) return;
+    throw std::system_error(failure_, std::generic_category(), "cannot write to standard output");
+  }
+
+ private:
+  int failure_ = 0;  // the first
+};
+
 // Where the first host has opened its store; nothing when it has ended, or when a signal asks for
-// the end. What a login script may have written before is passed on.
-std::optional<std::string> wait_for_store(const HostPart& first, int& end_signal) {
+// the end. What a login script may have written before, also in the same line, is passed on.
+std::optional<std::string> wait_for_store(const HostPart& first, PassedOutput& output,
+                                          int& end_signal) {
   std::string line;
   while (end_signal == 0) {
     pollfd entry{.fd = first.output.value(), .events = POLLIN, .revents = 0};
@@ -166,24 +189,29 @@ std::optional<std::string> wait_for_store(const HostPart& first, int& end_signal
       continue;
     }
     char byte = 0;
-    if (read(first.output.value(), &byte, 1) <= 0) return std::nullopt;
-    if (byte != '\n') {
-      line += byte;
-    } else if (line.starts_with(store_mark)) {
-      return line.substr(store_mark.size());
-    } else {
-      write_all(STDOUT_FILENO, line + "\n");
-      line.clear();
+    if (read(first.output.value(), &byte, 1) <= 0) {
+      output.write(line);
+      return std::nullopt;
     }
+    line += byte;
+    if (byte != '\n') continue;
+    const std::size_t mark = line.find(store_mark);
+    output.write(std::string_view(line).substr(0, mark));
+    if (mark != std::string::npos) {
+      const std::size_t begin = mark + store_mark.size();
+      return line.substr(begin, line.size() - 1 - begin);
+    }
+    line.clear();
   }
   return std::nullopt;
 }
 
-void copy_output(int from) {
+// Reads to the end also where nothing can be written, because the ranks would wait otherwise.
+void copy_output(int from, PassedOutput& output) {
   std::array<char, 65536> buffer{};
   for (ssize_t count = 0; (count = read(from, buffer.data(), buffer.size())) != 0;) {
     if (count < 0 && errno != EINTR) return;
-    if (count > 0) write_all(STDOUT_FILENO, {buffer.data(), static_cast<std::size_t>(count)});
+    if (count > 0) output.write({buffer.data(), static_cast<std::size_t>(count)});
   }
 }
 
@@ -214,7 +242,8 @@ int run_parts(std::vector<HostPart>& parts, const HostsRequest& hosts,
   }
   send_line(parts.front().line.value(), orders.front().dump());
   int end_signal = 0;
-  const auto store = wait_for_store(parts.front(), end_signal);
+  PassedOutput output;
+  const auto store = wait_for_store(parts.front(), output, end_signal);
   if (end_signal != 0) {
     supervisor.kill_all();
     return signal_base + end_signal;
@@ -226,9 +255,10 @@ int run_parts(std::vector<HostPart>& parts, const HostsRequest& hosts,
     if (store) send_line(parts[i].line.value(), order.dump());
     if (!store) parts[i].line.close();
   }
-  std::thread output(copy_output, parts.front().output.value());
+  std::thread copier(copy_output, parts.front().output.value(), std::ref(output));
   const int status = supervisor.wait().exit_status();
-  output.join();
+  copier.join();
+  if (status == exit_done) output.expect_whole();
   return status;
 }
 
@@ -411,7 +441,9 @@ int run_part() {
   bootstrap.coordinator = order.at("coordinator");
   if (job.first == 0) {
     bootstrap = bootstrap_at(job.host);
-    write_all(STDOUT_FILENO, fmt::format("{}{}\n", store_mark, bootstrap.coordinator));
+    // Without the launcher the ranks end in any case.
+    static_cast<void>(
+        write_all(STDOUT_FILENO, fmt::format("{}{}\n", store_mark, bootstrap.coordinator)));
   }
   bootstrap.secret = keep_secret(order.at("secret"));
   const HeldSignals signals;
