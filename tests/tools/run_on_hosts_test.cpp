@@ -99,6 +99,15 @@ TEST_F(RunOnHostsTest, LetsRanksFindEachOther) {
   EXPECT_THAT(ended.err, HasSubstr("3 ranks on 1 node"));
 }
 
+// Agents had been started before.
+TEST_F(RunOnHostsTest, RefusesTextThatIsNoUtf8) {
+  const Ended ended = Program(command({}, {"echo", "gr\xfcn"})).wait();
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_EQ(ended.err,
+            "rondo: \"gr\uFFFDn\" is not UTF-8, so that it cannot be sent to other hosts; give the "
+            "ranks another text, or put it into a file that they read\n");
+}
+
 TEST_F(RunOnHostsTest, ShowsTheSecretToNobody) {
   const Ended ended = run_shell(
       2,

@@ -274,6 +274,21 @@ void check(const LaunchRequest& request, const HostsRequest& hosts) {
   }
 }
 
+// JSON holds no other text. Found before any agent is started.
+void refuse_other_than_utf8(const Json& order) {
+  const Json texts = order.flatten();
+  for (const Json& text : texts) {
+    try {
+      static_cast<void>(text.dump());
+    } catch (const Json::exception&) {
+      throw UsageError(
+          fmt::format("{} is not UTF-8, so that it cannot be sent to other hosts; give the ranks "
+                      "another text, or put it into a file that they read",
+                      text.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    }
+  }
+}
+
 // One line of the standard input, byte by byte: what follows it is for another reader.
 std::optional<std::string> read_line() {
   std::string line;
@@ -411,6 +426,7 @@ int launch_on_hosts(const std::vector<std::string>& command, const LaunchRequest
   std::vector<Json> orders;
   for (const HostPart& part : parts) {
     orders.push_back(order_for(part, size, command, request, secret));
+    refuse_other_than_utf8(orders.back());
   }
   int status = exit_done;
   try {
