@@ -437,7 +437,8 @@ int launch_on_hosts(const std::vector<std::string>& command, const LaunchRequest
   }
   const std::string program = own_command({}).front();
   if (status == exit_of_agent) {
-    fmt::print(stderr, "rondo: a host cannot be reached by '{}'; try: {} HOST {} --version\n",
+    // A rank may have ended so, too.
+    fmt::print(stderr, "rondo: a host may not be reachable by '{}'; try: {} HOST {} --version\n",
                hosts.agent, hosts.agent, program);
   } else if (status == exit_not_found) {
     fmt::print(stderr, "rondo: a host may have no {}; try: {} HOST {} --version\n", program,
