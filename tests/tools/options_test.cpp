@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -150,6 +151,26 @@ TEST_F(HelpTest, TypesNoNumberIntoTheTextOfAnOptionThatHasADefault) {
     EXPECT_THAT(option.get_description(), testing::Not(testing::HasSubstr("default")))
         << app.get_name() << " " << option.get_name();
   });
+}
+
+// C reads them as octal numbers.
+TEST(IntegerTest, IsDecimalAlsoBehindZeros) {
+  CLI::App app("rondo");
+  const CommandLine line;
+  int status = 0;
+  Command root(app, line, status);
+  int ranks = 0;
+  std::optional<int> maybe;
+  std::vector<std::int64_t> seeds;
+  root.option("-n", ranks, "").range(1, 10);
+  root.option("--maybe", maybe, "");
+  root.option("--seeds", seeds, "").not_negative().separated_by(',');
+
+  app.parse("-n 010 --maybe=-08 --seeds 010,0,00,1");
+
+  EXPECT_EQ(ranks, 10);
+  EXPECT_EQ(maybe, -8);
+  EXPECT_THAT(seeds, ElementsAre(10, 0, 0, 1));
 }
 
 }  // namespace

@@ -13,12 +13,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <system_error>
+#include <type_traits>
 
 #include "failure.hpp"
 #include "options.hpp"
@@ -56,6 +58,20 @@ std::string problem_of_number(const std::string& text, const std::string& must, 
   if (!CLI::detail::lexical_cast(text, number)) return fmt::format("'{}' is no number", text);
   if (!std::isfinite(number)) return fmt::format("{} is impossible: must be finite", text);
   return holds(number) ? std::string() : fmt::format("{} is impossible: must be {}", text, must);
+}
+
+template <class T>
+constexpr bool holds_integers =
+    std::is_same_v<T, int> || std::is_same_v<T, std::int64_t> ||
+    std::is_same_v<T, std::optional<int>> || std::is_same_v<T, std::vector<std::int64_t>>;
+
+// CLI11 takes "010" for an octal number, as C does. Other texts stay as they are.
+std::string without_leading_zeros(std::string text) {
+  const std::size_t begin = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+  const std::size_t digits = text.find_first_not_of('0', begin);
+  const bool decimal = text.find_first_not_of("0123456789", begin) == std::string::npos;
+  if (decimal && digits != std::string::npos) text.erase(begin, digits - begin);
+  return text;
 }
 
 OptionDescription describe_option(CLI::Option& option) {
@@ -208,7 +224,10 @@ CommandDescription Command::describe() const { return describe_command(*app_, {}
 // optional stays empty when nothing was said.
 template <class T>
 Option Command::option(const std::string& names, T& variable, const std::string& text) {
-  return Option(*app_->add_option(names, variable, text));
+  CLI::Option* const option = app_->add_option(names, variable, text);
+  // Before all checks, which read the number as well.
+  if constexpr (holds_integers<T>) option->transform(without_leading_zeros);
+  return Option(*option);
 }
 
 // All types that options have.
