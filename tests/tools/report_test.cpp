@@ -191,6 +191,31 @@ TEST_F(ReportTest, TakesAComparisonInTheOrderOfItsTable) {
   EXPECT_EQ(data()["tables"].back()["rows"][0], Json({"synchronous", "1,5"}));
 }
 
+TEST_F(ReportTest, TakesComparisonsThatLieAmongRuns) {
+  write_run(at("runs") / "alone", {});
+  write_run(at("runs") / "compared" / "lazy" / "seed1", {.scheme = "lazy"});
+  scratch_.write("runs/compared/compare.csv", "scheme,a\nlazy,2\n");
+
+  const Ended ended = report({"runs"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(data()["runs"][0]["name"], "alone");
+  EXPECT_EQ(data()["runs"][1]["name"], "compared/lazy/seed1");
+  EXPECT_EQ(data()["variants"], Json({"synchronous", "compared/lazy"}));
+  EXPECT_EQ(data()["tables"].back()["title"], "compared/compare.csv");
+}
+
+// It counted as a second seed.
+TEST_F(ReportTest, ReadsARunOnceThatIsNamedTwice) {
+  write_run(at("runs") / "run", {});
+  fs::create_directory_symlink("run", at("runs") / "latest");
+
+  const Ended ended = report({"runs/run", "runs/run/", "runs/run/metrics.jsonl", "runs"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(data()["runs"], SizeIs(1));
+}
+
 TEST_F(ReportTest, ShowsPlansAndScalingCurves) {
   scratch_.write("plan.json", R"([{"strategy":"batch","ranks":4,"pr":1,"pc":4,
       "communication_seconds":0.002,"compute_seconds":null,"bytes_per_rank":1048576,"refused":null},

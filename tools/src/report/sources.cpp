@@ -324,29 +324,60 @@ std::vector<fs::path> in_order_of(const fs::path& csv, std::vector<fs::path> fol
   return folders;
 }
 
-void add_run(const fs::path& folder, ReportSources& sources) {
-  sources.runs.push_back(read_reported_run(folder));
-  add_files_of(sources.runs.back(), sources);
+// Under the name that is given, unless that is empty. A folder that was read before is left out: an
+// argument or a link may name it again, and it would count as another seed.
+void add_run(const fs::path& folder, const fs::path& name, const std::string& item,
+             ReportSources& sources) {
+  const bool known = std::ranges::any_of(sources.runs, [&](const ReportedRun& run) {
+    std::error_code error;
+    return fs::equivalent(run.folder, folder, error);
+  });
+  if (known) return;
+  ReportedRun& run = sources.runs.emplace_back(read_reported_run(folder));
+  if (!name.empty()) run.name = name.string();
+  run.item = item;
+  add_files_of(run, sources);
 }
 
-// A comparison, or any other folder of runs: they are its children, or theirs.
-void add_folder_of_runs(const fs::path& folder, ReportSources& sources) {
-  // A folder in which nothing is found was named by mistake.
-  const std::size_t before = sources.runs.size();
-  const bool compared = fs::exists(folder / "compare.csv");
-  if (compared) add_csv(folder / "compare.csv", "compare.csv", sources);
-  for (const fs::path& child : in_order_of(folder / "compare.csv", folders_in(folder))) {
-    // rondo compare makes ITEM/seedN; other folders of runs have them as children.
-    if (is_run(child)) add_run(child, sources);
+// rondo compare makes ITEM/seedN; other folders of runs have them as children. `place` comes before
+// the names. Returns whether there is a run.
+bool add_runs_below(const fs::path& folder, const fs::path& place, ReportSources& sources) {
+  bool found = false;
+  const fs::path table = folder / "compare.csv";
+  const bool compared = fs::exists(table);
+  if (compared) add_csv(table, (place / table.filename()).string(), sources);
+  for (const fs::path& child : in_order_of(table, folders_in(folder))) {
+    const fs::path name = place / child.filename();
+    if (is_run(child)) {
+      add_run(child, name, {}, sources);
+      found = true;
+    }
     for (const fs::path& grandchild : folders_in(child)) {
       if (!is_run(grandchild)) continue;
-      add_run(grandchild, sources);
-      ReportedRun& run = sources.runs.back();
-      run.name = (child.filename() / grandchild.filename()).string();
-      if (compared) run.item = child.filename().string();
+      add_run(grandchild, name / grandchild.filename(), compared ? name.string() : "", sources);
+      found = true;
     }
   }
-  if (sources.runs.size() > before) return;
+  return found;
+}
+
+// A comparison among runs, or another folder with runs as far below.
+bool has_runs_two_levels_below(const fs::path& folder) {
+  if (is_run(folder)) return false;
+  return std::ranges::any_of(folders_in(folder), [](const fs::path& child) {
+    return std::ranges::any_of(folders_in(child), is_run);
+  });
+}
+
+void add_folder_of_runs(const fs::path& folder, ReportSources& sources) {
+  bool found = add_runs_below(folder, {}, sources);
+  for (const fs::path& child : folders_in(folder)) {
+    const bool compared = fs::exists(child / "compare.csv");
+    if (!compared && !has_runs_two_levels_below(child)) continue;
+    found = add_runs_below(child, child.filename(), sources) || found;
+  }
+  if (found) return;
+  // It was named by mistake.
   throw UsageError(
       fmt::format("there is no run in {}: neither metrics.jsonl nor config.toml is in it, nor in "
                   "its folders; name a run directory, or one of rondo compare",
@@ -356,7 +387,7 @@ void add_folder_of_runs(const fs::path& folder, ReportSources& sources) {
 void add_file(const fs::path& file, ReportSources& sources) {
   const std::string name = file.filename().string();
   if (name == "metrics.jsonl") {
-    add_run(file.has_parent_path() ? file.parent_path() : fs::path("."), sources);
+    add_run(file.has_parent_path() ? file.parent_path() : fs::path("."), {}, {}, sources);
   } else if (file.extension() == ".csv") {
     add_csv(file, name, sources);
   } else if (!add_json(name, Json::parse(read_file(file), nullptr, false), sources)) {
@@ -384,7 +415,7 @@ ReportSources read_sources(const std::vector<fs::path>& paths) {
     if (!fs::is_directory(path)) {
       add_file(path, sources);
     } else if (is_run(path)) {
-      add_run(path, sources);
+      add_run(path, {}, {}, sources);
     } else {
       add_folder_of_runs(path, sources);
     }
