@@ -261,6 +261,14 @@ TEST_F(PlanTest, TakesLinksFromTuning) {
   const auto other =
       plans({"--ranks", "2", "--strategy", "batch", "--tuning", file, "--alpha", "2"})[0];
   EXPECT_DOUBLE_EQ(grid["communication_seconds"], 2 * (8 + 62'367'776.0 / 2));
+TEST_F(PlanTest, AMissingLogIsMissingData) {
+  const Ended ended = plan({"--scaling", "4:4", "--scheme", "lazy", "--flops", "1e12", "--metrics",
+                            "/no/such/metrics.jsonl"});
+  EXPECT_EQ(ended.status, 3);
+  EXPECT_EQ(ended.err,
+            "rondo: /no/such/metrics.jsonl: cannot be read; name the metrics.jsonl of a run\n");
+}
+
   EXPECT_DOUBLE_EQ(other["communication_seconds"], 2 * (16 + 62'367'776.0 / 2));
 }
 

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/scaling.hpp>
 
 #include "support/scratch_folder.hpp"
@@ -455,11 +456,20 @@ TEST(ScalingTest, ReadsTheMeanWindowOfARun) {
   EXPECT_EQ(mean_window(scratch.path() / "steps.jsonl", 1), 3.0);
   EXPECT_EQ(mean_window(scratch.path() / "steps.jsonl", 3), 4.0);
   EXPECT_THAT([&] { (void)mean_window(scratch.path() / "steps.jsonl", 7); },
-              ThrowsMessage<std::runtime_error>(HasSubstr("has no windows")));
+              ThrowsMessage<DataError>(HasSubstr("has no windows")));
   EXPECT_THAT([&] { (void)mean_window(scratch.path() / "none.jsonl"); },
-              ThrowsMessage<std::runtime_error>(HasSubstr("has no windows")));
+              ThrowsMessage<DataError>(HasSubstr("has no windows")));
   EXPECT_THAT([&] { (void)mean_window(scratch.path() / "absent.jsonl"); },
-              ThrowsMessage<std::runtime_error>(HasSubstr("cannot be read")));
+              ThrowsMessage<DataError>(HasSubstr("cannot be read")));
+}
+
+TEST(ScalingTest, LeavesOutLinesWhoseFieldsAreOfAnotherType) {
+  const rondo::test::ScratchFolder scratch;
+  scratch.write("metrics.jsonl",
+                "{\"event\": 5}\n"
+                "{\"event\": \"window\", \"iterations\": \"many\"}\n"
+                "{\"event\": \"window\", \"iterations\": 3, \"total_step\": null}\n");
+  EXPECT_EQ(mean_window(scratch.path() / "metrics.jsonl"), 3.0);
 }
 
 TEST(ScalingTest, RefusesOptionsThatMakeNoSense) {

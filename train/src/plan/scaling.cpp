@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <stdexcept>
@@ -27,6 +28,7 @@
 #include <rondo/sync/synchronous.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/compute_costs.hpp>
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>
 
@@ -325,24 +327,45 @@ bool has_mean_period(const Experiment::Update& update) {
   return sync::describe_scheme(update.scheme).windows || update.period_policy != "constant";
 }
 
+namespace {
+
+// What an event says as a number; nothing where it says none.
+std::optional<double> number_in_event(const nlohmann::json& event, const char* field) {
+  const auto found = event.find(field);
+  if (found == event.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+// The iterations of a window or the steps of a round; nothing of other lines.
+std::optional<double> length_of_window(const nlohmann::json& event, std::int64_t behind_step) {
+  if (!event.is_object()) return std::nullopt;
+  const auto kind = event.value("event", nlohmann::json());
+  if (kind != "window" && kind != "round") return std::nullopt;
+  const double step = number_in_event(event, "total_step").value_or(0.0);
+  if (behind_step > 0 && step <= static_cast<double>(behind_step)) return std::nullopt;
+  return number_in_event(event, kind == "window" ? "iterations" : "steps");
+}
+
+}  // namespace
+
 double mean_window(const std::filesystem::path& metrics, std::int64_t behind_step) {
   std::ifstream file(metrics);
-  if (!file) throw std::runtime_error(metrics.string() + ": cannot be read");
+  if (!file) {
+    throw DataError(metrics.string() + ": cannot be read; name the metrics.jsonl of a run");
+  }
   double iterations = 0.0;
   double windows = 0.0;
   for (std::string line; std::getline(file, line);) {
     const auto event = nlohmann::json::parse(line, nullptr, false);
-    if (!event.is_object()) continue;
-    const std::string kind = event.value("event", "");
-    if (kind != "window" && kind != "round") continue;
-    if (behind_step > 0 && event.value("total_step", std::int64_t{0}) <= behind_step) continue;
-    iterations += event.value(kind == "window" ? "iterations" : "steps", 0.0);
+    const auto length = length_of_window(event, behind_step);
+    if (!length) continue;
+    iterations += *length;
     windows += 1.0;
   }
   if (iterations < 1.0) {
-    throw std::runtime_error(metrics.string() +
-                             ": has no windows or rounds; it must be of a run with the scheme "
-                             "lazy, k_step or hierarchical");
+    throw DataError(metrics.string() +
+                    ": has no windows or rounds; it must be of a run with the scheme lazy, k_step "
+                    "or hierarchical");
   }
   return iterations / windows;
 }

@@ -108,8 +108,8 @@ struct ScalingPoint {
 [[nodiscard]] RONDO_TRAIN_API bool has_mean_period(const Experiment::Update& update);
 
 /// The mean length of the windows or rounds of a run, in iterations, from its metrics.jsonl: of
-/// those that ended behind so many steps of the run. Throws std::runtime_error that names the file
-/// where it cannot be read or has none.
+/// those that ended behind so many steps of the run. Throws DataError that names the file where it
+/// cannot be read or has none.
 [[nodiscard]] RONDO_TRAIN_API double mean_window(const std::filesystem::path& metrics,
                                                  std::int64_t behind_step = 0);
 
