@@ -134,6 +134,14 @@ TEST_F(PlanTest, RefusesGridsThatNeedTooMuchMemory) {
   EXPECT_THAT(grid["refused"].get<std::string>(), HasSubstr("more than the 1048576 allowed"));
 }
 
+TEST_F(PlanTest, AMemoryLimitOfZeroLiftsTheConfigured) {
+  std::vector<std::string> words = {"--ranks", "2",     "--strategy",
+                                    "batch",   "--set", "train.memory_limit=1000"};
+  EXPECT_FALSE(plans(words)[0]["refused"].is_null());
+  words.insert(words.end(), {"--memory-limit", "0"});
+  EXPECT_TRUE(plans(words)[0]["refused"].is_null());
+}
+
 TEST_F(PlanTest, RanksAllStrategiesInATable) {
   const Ended ended = plan({"--ranks", "512"});
   EXPECT_EQ(ended.status, 0) << ended.err;
@@ -195,14 +203,6 @@ TEST_F(PlanTest, MeasuresAndKeepsTimesWithoutAFlopRate) {
   EXPECT_EQ(second.out, first.out);  // nothing is measured again
 }
 
-TEST_F(PlanTest, PredictsScaling) {
-  const Ended ended = plan({"--scaling", "1:8", "--flops", "1e12", "--format", "csv"});
-
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  const std::vector<std::string> text = lines(ended.out);
-  ASSERT_THAT(text, SizeIs(5));
-  EXPECT_EQ(text[0],
-            "ranks,global_batch,step_seconds,compute_seconds,exposed_seconds,images_per_second,"
 TEST_F(PlanTest, AnswersWhereItCannotKeepItsTimes) {
   // A folder in the place of the file.
   const std::filesystem::path file = folder() / "rondo" / "kernel-times.json";
@@ -222,6 +222,14 @@ TEST_F(PlanTest, AnswersWhereItCannotKeepItsTimes) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder() / "rondo"), {}), 1);
 }
 
+TEST_F(PlanTest, PredictsScaling) {
+  const Ended ended = plan({"--scaling", "1:8", "--flops", "1e12", "--format", "csv"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const std::vector<std::string> text = lines(ended.out);
+  ASSERT_THAT(text, SizeIs(5));
+  EXPECT_EQ(text[0],
+            "ranks,global_batch,step_seconds,compute_seconds,exposed_seconds,images_per_second,"
             "speedup,efficiency");
   EXPECT_THAT(text[1], testing::StartsWith("1,2048,"));
   EXPECT_THAT(text[4], testing::StartsWith("8,16384,"));
@@ -253,14 +261,6 @@ TEST_F(PlanTest, PeriodPoliciesNeedTheMeanRound) {
   EXPECT_GT(plans(with_tau)[0]["images_per_second"], 0.0);
 }
 
-TEST_F(PlanTest, TakesLinksFromTuning) {
-  const std::filesystem::path file = folder() / "tune.json";
-  write("tune.json", R"({"levels": [
-    {"level": "node", "alpha_seconds": 1, "beta_seconds_per_byte": 0.25}]})");
-  const auto grid = plans({"--ranks", "2", "--strategy", "batch", "--tuning", file})[0];
-  const auto other =
-      plans({"--ranks", "2", "--strategy", "batch", "--tuning", file, "--alpha", "2"})[0];
-  EXPECT_DOUBLE_EQ(grid["communication_seconds"], 2 * (8 + 62'367'776.0 / 2));
 TEST_F(PlanTest, AMissingLogIsMissingData) {
   const Ended ended = plan({"--scaling", "4:4", "--scheme", "lazy", "--flops", "1e12", "--metrics",
                             "/no/such/metrics.jsonl"});
@@ -269,6 +269,14 @@ TEST_F(PlanTest, AMissingLogIsMissingData) {
             "rondo: /no/such/metrics.jsonl: cannot be read; name the metrics.jsonl of a run\n");
 }
 
+TEST_F(PlanTest, TakesLinksFromTuning) {
+  const std::filesystem::path file = folder() / "tune.json";
+  write("tune.json", R"({"levels": [
+    {"level": "node", "alpha_seconds": 1, "beta_seconds_per_byte": 0.25}]})");
+  const auto grid = plans({"--ranks", "2", "--strategy", "batch", "--tuning", file})[0];
+  const auto other =
+      plans({"--ranks", "2", "--strategy", "batch", "--tuning", file, "--alpha", "2"})[0];
+  EXPECT_DOUBLE_EQ(grid["communication_seconds"], 2 * (8 + 62'367'776.0 / 2));
   EXPECT_DOUBLE_EQ(other["communication_seconds"], 2 * (16 + 62'367'776.0 / 2));
 }
 
@@ -320,6 +328,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Mistake{"Metrics", {"--ranks", "2", "--metrics", "f"}, "--scaling"},
                     Mistake{"Batch", {"--ranks", "2", "--batch-per-rank", "2"}, "--scaling"},
                     Mistake{"Strong", {"--ranks", "2", "--fixed-global-batch"}, "--scaling"},
+                    Mistake{"TauOfNothing",
+                            {"--scaling", "1:2", "--flops", "1", "--tau", "2"},
+                            "--tau and --metrics have no effect with update.scheme = "
+                            "\"synchronous\""},
+                    Mistake{"MetricsOfNothing",
+                            {"--scaling", "1:2", "--flops", "1", "--metrics", "f"},
+                            "have no effect"},
+                    Mistake{"Memory", {"--scaling", "1:2", "--memory-limit", "1K"}, "--memory"},
+                    Mistake{"Measured", {"--scaling", "1:2", "--measurements", "1"}, "--measure"},
                     Mistake{"Ranks", {"--scaling", "1:2", "--ranks", "2"}, "--ranks"},
                     Mistake{"Strategy", {"--scaling", "1:2", "--strategy", "best"}, "--strategy"}),
     [](const auto& mistake) { return std::string(mistake.param.name); });

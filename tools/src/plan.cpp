@@ -86,8 +86,8 @@ void add_link_options(Command& command, PlanRequest& request) {
       .value("FILE");
 }
 
-// What a rank computes with, and how much memory it has.
-void add_machine_options(Command& command, PlanRequest& request) {
+// What a rank computes with, and how much memory it has; `scaling` needs no search and no memory.
+void add_machine_options(Command& command, PlanRequest& request, const Option& scaling) {
   command
       .option("--ranks-per-node", request.plan.ranks_per_node, "Collectives on two levels; 1: flat")
       .range(1, 1 << 20)
@@ -108,16 +108,19 @@ void add_machine_options(Command& command, PlanRequest& request) {
       .option("--measurements", request.measurements,
               "best: measure splits until so many shapes are measured")
       .range(1, 1'000'000)
+      .excludes(scaling)
       .with_default()
       .value("M");
   command
-      .bytes("--memory-limit", request.plan.memory_limit,
-             "Refuse grids that need more on a rank, as in 16GiB (default: train.memory_limit)")
+      .bytes("--memory-limit", request.memory_limit,
+             "Refuse grids that need more on a rank, as in 16GiB; 0: no limit (default: "
+             "train.memory_limit)")
+      .excludes(scaling)
       .value("BYTES");
 }
 
-// --ranks and --strategy ask about grids, --scaling about numbers of ranks.
-void add_questions(Command& command, PlanRequest& request) {
+// --ranks and --strategy ask about grids, --scaling about numbers of ranks. Returns the latter.
+Option add_questions(Command& command, PlanRequest& request) {
   const Option ranks =
       command.option("-n,--ranks", request.ranks, "Ranks of the job").range(1, 1 << 20).value("P");
   const Option strategy = command
@@ -160,6 +163,7 @@ void add_questions(Command& command, PlanRequest& request) {
       .needs(scaling)
       .excludes(tau)
       .value("FILE");
+  return scaling;
 }
 
 }  // namespace
@@ -169,9 +173,9 @@ void add_plan(Command& root) {
   auto request = std::make_shared<PlanRequest>();
   add_experiment_options(plan, request->config, request->settings,
                          ", as for rondo train; its data are not read", "");
-  add_questions(plan, *request);
+  const Option scaling = add_questions(plan, *request);
   add_link_options(plan, *request);
-  add_machine_options(plan, *request);
+  add_machine_options(plan, *request, scaling);
   add_format_option(plan, request->format, table_csv_or_json,
                     "table; json: an array of objects; --scaling: csv");
   plan.footer(

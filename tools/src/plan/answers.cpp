@@ -243,6 +243,14 @@ double tau_of(const PlanRequest& request, const train::Experiment::Update& updat
   throw UsageError(what + ": --tau, or --metrics with a run's metrics.jsonl");
 }
 
+void refuse_tau(const PlanRequest& request, const train::Experiment::Update& update) {
+  if (request.tau == 0.0 && request.metrics.empty()) return;
+  throw UsageError(fmt::format(
+      "--tau and --metrics have no effect with update.scheme = \"{}\" and update.period_policy = "
+      "\"{}\"; leave them out",
+      update.scheme, update.period_policy));
+}
+
 train::ScalingOptions scaling_options(const PlanJob& job) {
   const PlanRequest& request = job.request;
   train::ScalingOptions options{.batch = job.experiment.train.global_batch,
@@ -257,7 +265,11 @@ train::ScalingOptions scaling_options(const PlanJob& job) {
   if (request.fixed_global_batch) options.fixed = train::FixedBatch::global;
   if (request.batch_per_rank > 0) options.batch = request.batch_per_rank;
   const train::Experiment::Update& update = job.experiment.update;
-  if (train::has_mean_period(update)) options.tau = tau_of(request, update);
+  if (train::has_mean_period(update)) {
+    options.tau = tau_of(request, update);
+  } else {
+    refuse_tau(request, update);
+  }
   return options;
 }
 

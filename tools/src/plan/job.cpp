@@ -152,9 +152,8 @@ PlanJob job_of(const PlanRequest& request) {
   job.plan.buffered_batches = train::buffered_batches(job.experiment);
   job.plan.update_bytes = train::update_memory(job.experiment, job.model);
   // The option counts more than the configuration.
-  if (job.plan.memory_limit == 0) {
-    job.plan.memory_limit = static_cast<std::uint64_t>(job.experiment.train.memory_limit);
-  }
+  job.plan.memory_limit =
+      request.memory_limit.value_or(static_cast<std::uint64_t>(job.experiment.train.memory_limit));
   set_links(request, job.experiment.transport.allreduce, job.plan);
   return job;
 }

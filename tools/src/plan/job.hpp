@@ -27,6 +27,7 @@ struct PlanRequest {
   Format format = Format::text;
   train::PlanOptions plan = {};
   std::optional<int> ranks = {};
+  std::optional<std::uint64_t> memory_limit = {};  // bytes of a rank; 0: none
   std::optional<double> alpha = {};
   std::optional<double> bandwidth = {};
   std::optional<double> node_alpha = {};
