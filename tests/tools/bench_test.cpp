@@ -1,5 +1,6 @@
 // `rondo bench` as a program, inside a node and between nodes that are made up.
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -146,6 +147,33 @@ TEST(BenchTest, SaysWhatTheNumbersWereMeasuredWith) {
   EXPECT_THAT(ended.err, HasSubstr("2 ranks on 1 node"));
   EXPECT_THAT(ended.err, HasSubstr("inside a node: shm"));
   EXPECT_THAT(ended.err, HasSubstr("rank 0 may use core"));
+}
+
+// One of two ranks that torchrun has started; `folder` tells jobs apart.
+Environment as_torchrun(const std::string& rank, const ScratchFolder& folder) {
+  return {{"RANK", rank},
+          {"LOCAL_RANK", rank},
+          {"WORLD_SIZE", "2"},
+          {"LOCAL_WORLD_SIZE", "2"},
+          {"MASTER_ADDR", "localhost"},
+          {"MASTER_PORT", "29500"},
+          {"TORCHELASTIC_RUN_ID", folder.path()}};
+}
+
+// Such a launcher keeps no records of its ranks.
+TEST(BenchTest, WritesTheFlightRecordItselfUnderAnotherLauncher) {
+  const ScratchFolder folder;
+  Program other(rondo_command({"bench", "allreduce", "-m", "4K", "--bind", "none"}),
+                as_torchrun("1", folder));
+
+  const Ended ended =
+      rondo({"bench", "barrier", "--bind", "none", "--flight-record", folder.path()},
+            as_torchrun("0", folder));
+  other.wait();
+
+  EXPECT_EQ(ended.status, 4);
+  EXPECT_THAT(ended.err, HasSubstr("ranks posted different operations"));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "flight-rank0.json"));
 }
 
 TEST(BenchTest, TunesWhatOneNodeHas) {

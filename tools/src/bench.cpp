@@ -24,6 +24,7 @@
 #include "bench/measure.hpp"
 #include "bench/operation.hpp"
 #include "failure.hpp"
+#include "launch/environment.hpp"
 #include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
@@ -242,6 +243,7 @@ int measure_as_rank(const Bench& bench, const BenchOptions& options) {
   transport::WorldOptions wanted = world_options();
   wanted.waiting = options.waiting;
   wanted.fabric.allreduce = options.algorithms;
+  wanted.dump_folder = own_records_in(options.launch.flight_record);
   JoinedRank self = join_as_rank(std::move(wanted), options.launch.placement);
   transport::World& world = self.world;
   if (bench.limit && world.nodes() > 1) {

@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <rondo/train/dataset.hpp>
@@ -28,6 +29,7 @@
 
 #include "command.hpp"
 #include "failure.hpp"
+#include "launch/environment.hpp"
 #include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
@@ -74,7 +76,9 @@ Table table_of(const Evaluation& evaluation) {
 
 // Every rank has the result, which is a sum over all of them; rank 0 prints it.
 int evaluate_as_rank(const EvalRequest& request, const Trained& trained) {
-  JoinedRank self = join_as_rank(world_options(), request.launch.placement);
+  transport::WorldOptions options = world_options();
+  options.dump_folder = own_records_in(request.launch.flight_record);
+  JoinedRank self = join_as_rank(std::move(options), request.launch.placement);
   transport::World& world = self.world;
   const Evaluation evaluation{
       trained, world.size(),

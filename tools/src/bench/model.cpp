@@ -12,6 +12,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <rondo/tensor/data_type.hpp>
@@ -21,6 +22,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "failure.hpp"
+#include "launch/environment.hpp"
 #include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
@@ -121,7 +123,9 @@ std::string as_text(const Result& result, const ModelOptions& options) {
 }
 
 int measure_as_rank(const ModelOptions& options, const train::Model& model) {
-  JoinedRank self = join_as_rank(world_options(), options.launch.placement);
+  transport::WorldOptions wanted = world_options();
+  wanted.dump_folder = own_records_in(options.launch.flight_record);
+  JoinedRank self = join_as_rank(std::move(wanted), options.launch.placement);
   // Every rank measures, and rank 0 reports its own times with the sum of all rates.
   const Result result = measure_training(self, model, options);
   if (self.world.rank() != 0) return exit_done;

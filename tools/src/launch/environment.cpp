@@ -150,6 +150,10 @@ int threads_from_environment() { return number_from("RONDO_THREADS"); }
 
 int fake_nodes_from_environment() { return number_from("RONDO_FAKE_NODES"); }
 
+std::filesystem::path own_records_in(const std::filesystem::path& folder) {
+  return variable("RONDO_RECORDER") == nullptr ? folder : std::filesystem::path();
+}
+
 std::vector<std::string> environment_of(const RankEnvironment& rank) {
   std::vector<std::string> entries;
   bool omp_is_set = false;

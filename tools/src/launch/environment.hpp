@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,10 @@ struct RankEnvironment {
 
 /// RONDO_FAKE_NODES; 0 when it is not set.
 [[nodiscard]] int fake_nodes_from_environment();
+
+/// Where a rank writes its own flight record when it fails: to `folder`, or nowhere (an empty path)
+/// under `rondo run`, which writes those of all ranks.
+[[nodiscard]] std::filesystem::path own_records_in(const std::filesystem::path& folder);
 
 /// This process' environment with the rank's variables, as "NAME=value". OMP_NUM_THREADS is set
 /// unless the user has set it. What the user has set about links stays as it is unless `settings`
