@@ -187,6 +187,19 @@ TEST(BenchTest, TunesWhatOneNodeHas) {
   EXPECT_EQ(tuning["allreduce"], "");
 }
 
+TEST(BenchTest, TunesWithTheThreadsAskedForUnderAnotherLauncher) {
+  const ScratchFolder folder;
+  const std::vector<std::string> tune = {
+      "bench", "tune", "--bind", "none", "--threads", "2", "--oversubscribe", "--iterations", "1"};
+  Program other(rondo_command(tune), as_torchrun("1", folder));
+
+  const Ended ended = rondo(tune, as_torchrun("0", folder));
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("not bound, as asked, 2 threads"));
+  EXPECT_THAT(other.wait().err, HasSubstr("not bound, as asked, 2 threads"));
+}
+
 struct Kind {
   const char* name;
   const char* size;  // "" where there is none

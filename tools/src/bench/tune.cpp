@@ -29,6 +29,7 @@
 
 #include "bench/measure.hpp"
 #include "failure.hpp"
+#include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
 #include "world.hpp"
@@ -258,15 +259,23 @@ struct TuneOptions {
   int iterations = 0;
 };
 
-// Every World of the tuning has the same options but for its table.
+// Every World of the tuning has the same options but for its table, and the threads that the first
+// one has settled.
 int tune_as_rank(const TuneOptions& options) {
-  const auto team = make_openmp_team(std::max(threads_from_environment(), 1));
+  std::unique_ptr<transport::Team> team;
+  bool has_joined = false;
   const Tuning tuning = tune(
       [&](const std::string& table) {
         transport::WorldOptions with_table = world_options();
-        with_table.team = team.get();
         with_table.fabric.allreduce = table;
-        return transport::World::attach(with_table);
+        if (has_joined) {
+          with_table.team = team.get();
+          return transport::World::attach(with_table);
+        }
+        JoinedRank self = join_as_rank(std::move(with_table), options.launch.placement);
+        has_joined = true;
+        team = std::move(self.team);
+        return std::move(self.world);
       },
       options.iterations);
   if (rank_name() != "0") return exit_done;
