@@ -68,6 +68,13 @@ TEST(BenchReportTest, LabelsInjectedDelaysInEveryFormat) {
   EXPECT_THAT(table.text(), testing::EndsWith(" 2us+1GB/s\n"));
 }
 
+// With a limit 7 iterations became 5, and 3 as well.
+TEST(RoundsTest, ShareOutAllIterations) {
+  EXPECT_THAT(rounds_of(7), testing::ElementsAre(1, 1, 1, 2, 2));
+  EXPECT_THAT(rounds_of(3), testing::ElementsAre(1, 1, 1));
+  EXPECT_THAT(rounds_of(100), testing::ElementsAre(20, 20, 20, 20, 20));
+}
+
 // 1 GB/s.
 BenchRow right_row() {
   BenchRow row;

@@ -36,8 +36,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Microseconds = std::chrono::duration<double, std::micro>;
 
-// Operation and limit take turns: as many rounds, each with a share of the iterations.
-constexpr int rounds_in_turn = 5;
+// In which operation and limit take turns.
+constexpr int most_rounds = 5;
 
 // Large messages take long and vary little: fewer iterations are enough.
 int iterations_for(std::size_t bytes, const Bench& bench) {
@@ -45,6 +45,11 @@ int iterations_for(std::size_t bytes, const Bench& bench) {
   constexpr std::size_t kibibyte = 1024;
   if (bytes < 64 * kibibyte) return most_iterations;
   return bytes < 4 * kibibyte * kibibyte ? 300 : least_iterations;
+}
+
+// Iterations before so many, that do not count.
+int warm_up_for(int iterations, const Bench& bench) {
+  return bench.warm_up < 0 ? iterations / 10 + 2 : bench.warm_up;
 }
 
 // Pages of ordinary memory that the arena adopts.
@@ -153,7 +158,6 @@ BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& b
   const auto operation = bench.kind->make(setting);
   const BenchFacts facts = operation->facts();
   const int iterations = iterations_for(facts.bytes * static_cast<std::size_t>(facts.calls), bench);
-  const int warm_up = bench.warm_up < 0 ? iterations / 10 + 2 : bench.warm_up;
   Sampler sampler(world, line);
 
   BenchRow row;
@@ -163,15 +167,14 @@ BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& b
     const auto limit = make_one_pass(*line.memory(), setting);
     std::vector<double> limits;
     // Every round warms up anew, because the other operation has used the caches meanwhile.
-    const int per_round = std::max(1, iterations / rounds_in_turn);
-    for (int round = 0; round < rounds_in_turn; ++round) {
-      sampler.sample(*operation, per_round, per_round / 10 + 2, bench.use, times);
-      sampler.sample(*limit, per_round, per_round / 10 + 2, bench.use, limits);
+    for (const int share : rounds_of(iterations)) {
+      sampler.sample(*operation, share, warm_up_for(share, bench), bench.use, times);
+      sampler.sample(*limit, share, warm_up_for(share, bench), bench.use, limits);
     }
     row.wrong += sampler.check(*limit);
     row.limit_us = summarize(std::move(limits)).median_us;
   } else {
-    sampler.sample(*operation, iterations, warm_up, bench.use, times);
+    sampler.sample(*operation, iterations, warm_up_for(iterations, bench), bench.use, times);
   }
   // Checked again after the timed iterations: an operation may go wrong only when it is repeated.
   row.wrong += sampler.check(*operation);
@@ -255,6 +258,16 @@ std::string injected_delays() {
   if (!latency.empty() && !bandwidth.empty()) text += "+";
   if (!bandwidth.empty()) text += bandwidth + "GB/s";
   return text;
+}
+
+std::vector<int> rounds_of(int iterations) {
+  const int rounds = std::min(iterations, most_rounds);
+  std::vector<int> shares;
+  for (int left = rounds; left > 0; --left) {
+    shares.push_back(iterations / left);
+    iterations -= shares.back();
+  }
+  return shares;
 }
 
 // The median is the mean of the two middle values where there are two. p99 is a value that was

@@ -81,6 +81,10 @@ struct BenchRow {
   [[nodiscard]] double percent() const noexcept;
 };
 
+/// How many of the iterations each round takes, in which an operation and its limit are measured in
+/// turn: up to five rounds that are alike, and never empty.
+[[nodiscard]] std::vector<int> rounds_of(int iterations);
+
 /// Measures all that `bench` asks for. Collective; the rows are the same on every rank.
 [[nodiscard]] std::vector<BenchRow> measure(transport::World& world, const Bench& bench);
 
