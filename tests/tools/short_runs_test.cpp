@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
@@ -245,6 +246,29 @@ TEST_F(ProfiledRunTest, IsWrittenWhenTheRunIsStoppedAndStaysWhenItGoesOn) {
   EXPECT_THAT(resumed.out,
               HasSubstr("steps 2 to 3 were asked for, and no step was run; choose others"));
   EXPECT_EQ(file("profile-rank-1.json"), trace);
+}
+
+// A flight record keeps the last 1,024 operations; it was written at the end of such a run.
+TEST_F(ProfiledRunTest, HasTheCollectivesOfARangeInWhichTheRunWasResumed) {
+  const std::vector<std::string> small_steps = {
+      "--set", "data.training=1000", "--set", "train.global_batch=2",
+      "--set", "train.epochs=1",     "--set", "checkpoint.every_epochs=1"};
+  std::vector<std::string> first = small_steps;
+  first.insert(first.end(), {"--set", "train.max_steps=2"});
+  ASSERT_EQ(run("train", first).status, 0);
+
+  std::vector<std::string> rest = small_steps;
+  rest.insert(rest.end(), {"--resume", "auto", "--profile", "--profile-steps", "2:3"});
+  const Ended resumed = run("train", rest);
+
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ(file("profile.json")["steps"], 1);
+  std::set<std::string> categories;
+  const Json trace = file("profile-rank-0.json");
+  for (const Json& event : trace["traceEvents"]) {
+    categories.insert(event.value("cat", ""));
+  }
+  EXPECT_THAT(categories, Contains("collective"));
 }
 
 TEST_F(ProfiledRunTest, RefusesARangeThatIsNone) {

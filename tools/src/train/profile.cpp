@@ -331,9 +331,10 @@ std::vector<ProfileRow> profile_rows(const train::StepProfile& profile,
 RunProfile::RunProfile(transport::World& world, StepRange range, fs::path folder)
     : world_(world), range_(range), folder_(std::move(folder)), steps_(range.first, range.last) {}
 
-// The record keeps the last operations only, so it is taken at once.
+// The record keeps the last operations only, so it is taken at once. A run that was resumed within
+// the range has not recorded all of its steps.
 void RunProfile::on_step() {
-  if (record_.empty() && steps_.steps() >= range_.last - range_.first + 1) take_record();
+  if (record_.empty() && steps_.steps() > 0 && steps_.last_run() > range_.last) take_record();
 }
 
 void RunProfile::take_record() {
