@@ -226,6 +226,18 @@ TEST(CheckpointFilesTest, KeepsTheNewestAndTheBest) {
   EXPECT_THAT(list_checkpoints(run.path()), ElementsAre(checkpoint_folder(run.path(), 200)));
 }
 
+TEST(CheckpointFilesTest, ANewOneTakesTheNameOfOneThatIsThere) {
+  const ScratchFolder run;
+  write_example(run.path(), example());
+  Manifest later = example();
+  later.program = "later";
+  write_example(run.path(), later);
+
+  EXPECT_EQ(read_manifest(checkpoint_folder(run.path(), 12)).program, "later");
+  EXPECT_EQ(problem_of(checkpoint_folder(run.path(), 12)), "");
+  EXPECT_FALSE(fs::exists(unfinished_folder(run.path(), 12)));
+}
+
 // Until the run that goes on from an older one has another.
 TEST(CheckpointFilesTest, SetsAsideThoseOfLaterSteps) {
   const ScratchFolder run;

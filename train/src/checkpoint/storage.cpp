@@ -10,8 +10,11 @@
 
 #include "checkpoint/storage.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -97,18 +100,33 @@ void sync_logs(std::span<const fs::path> logs) {
   }
 }
 
+namespace {
+
+// There may be one of that name: a run that was resumed at its end saves its last step again, and
+// one that could not be used was left behind. Both exchange their names at once, so that a whole
+// checkpoint has the name at any time; but not every file system can do that.
+void give_name(const fs::path& unfinished, const fs::path& finished) {
+  if (::renameat2(AT_FDCWD, unfinished.c_str(), AT_FDCWD, finished.c_str(), RENAME_EXCHANGE) == 0) {
+    remove_checkpoint(unfinished);
+    return;
+  }
+  remove_checkpoint(finished);
+  std::error_code error;
+  fs::rename(unfinished, finished, error);
+  if (error) {
+    fail_on_file(unfinished, fmt::format("cannot be renamed ({})", error.message()), write_remedy);
+  }
+}
+
+}  // namespace
+
 void complete_checkpoint(const fs::path& run_folder, const Manifest& manifest) {
   const fs::path unfinished = unfinished_folder(run_folder, manifest.step);
   const fs::path finished = checkpoint_folder(run_folder, manifest.step);
   const std::string text = to_json(manifest);
   write_durably(unfinished / manifest_name, std::as_bytes(std::span(text)));
   sync_folder(unfinished, write_remedy);
-  remove_checkpoint(finished);  // one that could not be used, before which the run was resumed
-  std::error_code error;
-  fs::rename(unfinished, finished, error);
-  if (error) {
-    fail_on_file(unfinished, fmt::format("cannot be renamed ({})", error.message()), write_remedy);
-  }
+  give_name(unfinished, finished);
   sync_folder(checkpoints_in(run_folder), write_remedy);
   sync_folder(run_folder, write_remedy);  // it may have the folder of checkpoints since now
 }
@@ -141,6 +159,7 @@ void remove_with_suffix(const fs::path& run_folder, const char* ending) {
 void remove_unfinished(const fs::path& run_folder) { remove_with_suffix(run_folder, suffix); }
 
 void set_aside_later(const fs::path& run_folder, std::int64_t last) {
+  bool renamed = false;
   for (const fs::path& folder : list_checkpoints(run_folder)) {
     if (*step_of(folder) <= last) continue;
     const fs::path aside = fs::path(folder).concat(aside_suffix);
@@ -150,7 +169,10 @@ void set_aside_later(const fs::path& run_folder, std::int64_t last) {
     if (error) {
       fail_on_file(folder, fmt::format("cannot be renamed ({})", error.message()), write_remedy);
     }
+    renamed = true;
   }
+  // Before metrics.jsonl is cut: what these say of it will not hold.
+  if (renamed) sync_folder(checkpoints_in(run_folder), write_remedy);
 }
 
 void prune_checkpoints(const fs::path& run_folder, std::int64_t keep, bool best) {

@@ -120,8 +120,8 @@ void Trainer::restore() {
         experiment_.update.scheme, manifest.ranks, manifest.replicas));
   });
   std::error_code error;
-  continues_log_ =
-      std::filesystem::equivalent(resumed_->path.parent_path(), checkpoints_in(run_folder_), error);
+  const std::filesystem::path checkpoints = std::filesystem::absolute(resumed_->path).parent_path();
+  continues_log_ = std::filesystem::equivalent(checkpoints, checkpoints_in(run_folder_), error);
   RunState state;
   if (!resumed_->exact) state = state_for_other_ranks(world_, *resumed_);
   agree_on(world_, [&] {
@@ -174,7 +174,10 @@ void Trainer::restore_exactly() {
 
 void Trainer::restore_evaluated() {
   const CheckpointFile& file = resumed_->manifest.file_of(world_.rank(), Part::evaluated);
+  // A checkpoint that a run on other ranks left when it began has nothing else than what ranks
+  // hold.
   std::ranges::copy(parameters_, evaluated_parameters_.begin());
+  std::ranges::copy(statistics_, evaluated_statistics_.begin());
   read_evaluated(resumed_->path, file, evaluated_parameters_, evaluated_statistics_);
   evaluated_step_ = step_;
 }
@@ -357,6 +360,7 @@ EvaluatedPart Trainer::evaluated_part() const {
 
 void Trainer::save_checkpoint(const Moment& moment) {
   if (!checkpoints_) return;
+  checkpoints_->finish();  // of the one before, whose copies are given back first
   RankState state;
   state[static_cast<std::size_t>(Part::parameters)] = bytes_of(parameters_);
   state[static_cast<std::size_t>(Part::statistics)] = bytes_of(statistics_);
