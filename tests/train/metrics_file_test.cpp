@@ -96,7 +96,7 @@ TEST_F(MetricsFileTest, ThePageNamesEveryEventAndField) {
   metrics.write(StepEvent{});
   metrics.write(EpochMetrics{});
   metrics.write(sync::LazyWindow{});
-  metrics.write(RoundEvent{});
+  metrics.write(sync::Round{});
   metrics.write(sync::Push{});
   metrics.write(RunSummary{});
 

@@ -40,6 +40,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
+using testing::SizeIs;
 using testing::ThrowsMessage;
 
 // All of them; under a sanitizer the first and the last.
@@ -433,6 +434,47 @@ TEST(ResumeTest, ACompleteRunKeepsItsModelOnOtherRanks) {
 
     EXPECT_EQ(contents(folder.path() / "model.safetensors"), model) << scheme;
   }
+}
+
+// The folder gets a checkpoint as soon as the run goes on there, and nothing is left to train.
+TEST(ResumeTest, SoItDoesInAnotherFolderFromWhichItIsResumedAgain) {
+  Experiment experiment = experiment_of("synchronous", "resnet8");
+  experiment.train.max_steps = 10;  // the end of an epoch
+  experiment.checkpoint.every_epochs = 1;
+  const ScratchFolder folder;
+  const ScratchFolder other;
+  run_in(folder.path(), 2, experiment);
+  const std::string model = contents(folder.path() / "model.safetensors");
+
+  run_in(other.path(), 4, experiment, checkpoint_folder(folder.path(), 10));
+  EXPECT_EQ(contents(other.path() / "model.safetensors"), model);
+  run_in(other.path(), 4, experiment, "auto");
+  EXPECT_EQ(contents(other.path() / "model.safetensors"), model);
+}
+
+// As from within the folder of a run's checkpoints.
+TEST(ResumeTest, ACheckpointMayHaveARelativePath) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 4).stopped);
+  const fs::path before = fs::current_path();
+  fs::current_path(checkpoints_in(folder.path()));
+  const RunEnd resumed = run_in(folder.path(), 2, experiment, "step-4");
+  fs::current_path(before);
+
+  EXPECT_THAT(resumed.notes, Contains(HasSubstr("resumed from step-4")));
+  EXPECT_THAT(events(folder.path(), "end"), SizeIs(1));
+}
+
+// An average arrives two steps later than the round that it is of has ended.
+TEST(ResumeTest, ARoundTellsItsOwnLastStep) {
+  Experiment experiment = experiment_of("k_step");
+  experiment.update.overlap_steps = 2;
+  const ScratchFolder folder;
+  run_in(folder.path(), 2, experiment);
+  std::vector<int> last;
+  for (const json& event : events(folder.path(), "round")) last.push_back(event["total_step"]);
+  EXPECT_THAT(last, ElementsAre(4, 8, 12));
 }
 
 TEST(ResumeTest, StepsOnOtherRanksAreComparedWithSynchronousOnesOfThese) {

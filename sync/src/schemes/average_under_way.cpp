@@ -45,7 +45,9 @@ void AverageUnderWay::write(ByteWriter& writer) {
   writer.put_array(std::span<const float>(mean.displacement()));
   writer.put_array(std::span<const float>(mean.statistics()));
   writer.put_array(std::span<const float>(left_from_));
-  for (const std::int64_t value : {round_.index, round_.steps, round_.samples}) writer.put(value);
+  for (const std::int64_t value : {round_.index, round_.steps, round_.samples, round_.last_step}) {
+    writer.put(value);
+  }
   writer.put(rates_);
 }
 
@@ -60,7 +62,7 @@ std::function<void()> AverageUnderWay::read(ByteReader& reader) {
     for (std::vector<float>* values : {&displacement, &statistics, &left_from}) {
       reader.get_array(std::span(*values));
     }
-    for (std::int64_t* value : {&round.index, &round.steps, &round.samples}) {
+    for (std::int64_t* value : {&round.index, &round.steps, &round.samples, &round.last_step}) {
       *value = reader.get<std::int64_t>();
     }
     rates = reader.get<double>();

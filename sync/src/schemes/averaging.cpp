@@ -67,7 +67,7 @@ class AveragingScheme final : public SchemeBase {
                   const std::vector<AveragingLevel>& levels)
       :  // The same format for both: without levels they are the same scheme.
         SchemeBase(described, std::move(given), std::move(optimizer),
-                   {.version = 5, .name = "averaging"}),
+                   {.version = 6, .name = "averaging"}),
         local_state_(options.local_state),
         clip_norm_(options.clip_norm),
         sums_(replica(), 1),

@@ -70,16 +70,20 @@ void Fragment::count_step(const Step& step) {
     model.count_step(step.learning_rate);
   }
   ++progress.steps;
+  progress.last_step = step.index;
   progress.samples += static_cast<std::int64_t>(step.global_samples);
   progress.own_samples += static_cast<std::int64_t>(step.local_samples);
 }
 
 Round Fragment::round_under_way() const noexcept {
-  return {progress.round, progress.steps, progress.samples, 0.0};
+  return {.index = progress.round,
+          .steps = progress.steps,
+          .samples = progress.samples,
+          .last_step = progress.last_step};
 }
 
 void Fragment::begin_round(std::int64_t period) {
-  progress = {.round = progress.round + 1, .period = period};
+  progress = {.round = progress.round + 1, .period = period, .last_step = progress.last_step};
 }
 
 float Fragment::weight(int ranks) const noexcept {
@@ -106,8 +110,8 @@ void Fragment::evaluate(transport::Communicator& outer, bool started, std::span<
 }
 
 void Fragment::write(ByteWriter& writer) const {
-  for (const std::int64_t value :
-       {progress.round, progress.steps, progress.samples, progress.own_samples, progress.period}) {
+  for (const std::int64_t value : {progress.round, progress.steps, progress.samples,
+                                   progress.own_samples, progress.period, progress.last_step}) {
     writer.put(value);
   }
   model.write(writer);
@@ -119,8 +123,8 @@ void Fragment::write(ByteWriter& writer) const {
 // The common model is read into a copy, which checks its sizes.
 Fragment::Saved Fragment::read(ByteReader& reader) {
   RoundProgress saved;
-  for (std::int64_t* value :
-       {&saved.round, &saved.steps, &saved.samples, &saved.own_samples, &saved.period}) {
+  for (std::int64_t* value : {&saved.round, &saved.steps, &saved.samples, &saved.own_samples,
+                              &saved.period, &saved.last_step}) {
     *value = reader.get<std::int64_t>();
   }
   CommonModel common = model;

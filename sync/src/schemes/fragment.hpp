@@ -37,6 +37,7 @@ struct RoundProgress {
   std::int64_t samples = 0;      ///< of all ranks, in those
   std::int64_t own_samples = 0;  ///< of this rank
   std::int64_t period = 0;       ///< steps that the round has
+  std::int64_t last_step = 0;    ///< Step::index of the last one that was done
 };
 
 /// What is averaged together: the model, or some adjacent layers of it that have rounds of their

@@ -171,13 +171,13 @@ void MetricsFile::write(const sync::LazyWindow& event) {
                       {"magnitude", event.magnitude}}));
 }
 
-void MetricsFile::write(const RoundEvent& event) {
+void MetricsFile::write(const sync::Round& event) {
   write_line(line_of({{"event", "round"},
-                      {"total_step", event.total_step},
-                      {"round", event.round.index + 1},
-                      {"steps", event.round.steps},
-                      {"samples", event.round.samples},
-                      {"displacement", event.round.displacement}}));
+                      {"total_step", event.last_step + 1},
+                      {"round", event.index + 1},
+                      {"steps", event.steps},
+                      {"samples", event.samples},
+                      {"displacement", event.displacement}}));
 }
 
 void MetricsFile::write(const ResumeEvent& event) {
@@ -329,7 +329,7 @@ void RunLog::window(const sync::LazyWindow& event) {
   if (file_) file_->write(event);
 }
 
-void RunLog::round(const RoundEvent& event) {
+void RunLog::round(const sync::Round& event) {
   if (file_) file_->write(event);
 }
 

@@ -50,12 +50,6 @@ struct StepEvent {
   double images_per_second = 0.0;  ///< of the epoch so far
 };
 
-/// A round of averaging that ended after step `total_step` of the run.
-struct RoundEvent {
-  std::int64_t total_step = 0;
-  sync::Round round = {};
-};
-
 /// A run goes on from a checkpoint.
 struct ResumeEvent {
   StartEvent part = {};  ///< the part of the run that begins here
@@ -111,7 +105,7 @@ class MetricsFile {
   void write(const StepEvent& event);
   void write(const EpochMetrics& event);
   void write(const sync::LazyWindow& event);
-  void write(const RoundEvent& event);
+  void write(const sync::Round& event);
   void write(const ResumeEvent& event);
   void write(const sync::Push& event);
   void write(const RunSummary& event);
@@ -139,7 +133,7 @@ class RunLog {
   void progress(const Progress& progress) const;
   void epoch(const EpochMetrics& metrics);
   void window(const sync::LazyWindow& event);
-  void round(const RoundEvent& event);
+  void round(const sync::Round& event);
   /// The run goes on where the log had so many bytes; what was written later is cut off.
   void resume(const RunSoFar& before, std::uint64_t metrics_bytes, std::uint64_t trace_bytes);
   /// The run goes on from nothing: what an earlier run has left in its files is removed.

@@ -142,7 +142,7 @@ void Trainer::report_step() {
 void Trainer::report_traces() {
   for (const sync::LazyWindow& window : traces_.windows) log_.window(window);
   traces_.windows.clear();
-  for (const sync::Round& round : traces_.rounds) log_.round({step_, round});
+  for (const sync::Round& round : traces_.rounds) log_.round(round);
   traces_.rounds.clear();
 }
 

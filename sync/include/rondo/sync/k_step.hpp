@@ -60,10 +60,11 @@ enum class LocalState : std::uint8_t {
 
 /// A round that has ended in a global average.
 struct Round {
-  std::int64_t index = 0;    ///< 0, 1, 2, ...
-  std::int64_t steps = 0;    ///< iterations in it: its period, or fewer where flush() ended it
-  std::int64_t samples = 0;  ///< of all ranks, in those
-  double displacement = 0;   ///< how far it went: the length of D
+  std::int64_t index = 0;      ///< 0, 1, 2, ...
+  std::int64_t steps = 0;      ///< iterations in it: its period, or fewer where flush() ended it
+  std::int64_t samples = 0;    ///< of all ranks, in those
+  double displacement = 0;     ///< how far it went: the length of D
+  std::int64_t last_step = 0;  ///< Step::index of the last of them; averages may arrive later
 };
 
 struct KStepOptions {
