@@ -254,5 +254,19 @@ TEST(BatchIteratorTest, RefusesFewerImagesThanReplicas) {
                   "the 3 images of the training set leave some of 4 replicas without a sample")));
 }
 
+// What chooses a part of the original resamples it, which has kernels for so many.
+TEST(LoaderOptionsTest, PartsOfOriginalsHaveFourChannelsAtMost) {
+  Experiment experiment;
+  experiment.data.augment = {"random_resized_crop"};
+  Dataset dataset;
+  dataset.training.shape = {8, 8, 8, 4};
+  EXPECT_NO_THROW(static_cast<void>(loader_options(experiment, dataset)));
+  dataset.training.shape.c = 5;
+  EXPECT_THAT([&] { static_cast<void>(loader_options(experiment, dataset)); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr(
+                  "data.augment: random_resized_crop is for images of 1 to 4 channels, and these "
+                  "have 5")));
+}
+
 }  // namespace
 }  // namespace rondo::train::batches_test

@@ -158,7 +158,7 @@ std::vector<Key> data_keys() {
       data.key<&DataTable::image_size>("image_size", within(0, 16384), {folder}),
       data.key<&DataTable::centre_crop>("centre_crop", {.least = 0, .most = 1, .open_least = true}),
       data.key<&DataTable::mean>("mean", within(0, 1)),
-      data.key<&DataTable::stddev>("stddev", {.least = 0, .most = 1, .open_least = true}),
+      data.key<&DataTable::stddev>("stddev", {.least = 1e-6, .most = 1}),
       data.key<&DataTable::broken>("broken", one_of({"refuse", "skip"})),
       data.key<&DataTable::decoders>("decoders", within(0, 1024)),
       data.key<&DataTable::decoder_cpus>("decoder_cpus", {.text_complaint = complaint_about_cpus}),

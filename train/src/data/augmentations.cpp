@@ -297,6 +297,19 @@ void tell_of_broken_image(const std::string& problem) {
 
 }  // namespace
 
+namespace {
+
+// An original is resampled, which has kernels for so many channels.
+void expect_channels(const Augmentation& augmentation, std::int64_t channels) {
+  constexpr std::int64_t most_channels = 4;
+  if (!augmentation.frame || channels <= most_channels) return;
+  throw ConfigError(
+      fmt::format("data.augment: {} is for images of 1 to {} channels, and these have {}",
+                  augmentation.name, most_channels, channels));
+}
+
+}  // namespace
+
 LoaderOptions loader_options(const Experiment& experiment, const Dataset& dataset) {
   const Experiment::Data& data = experiment.data;
   LoaderOptions options{.global_batch = experiment.train.global_batch,
@@ -308,6 +321,7 @@ LoaderOptions loader_options(const Experiment& experiment, const Dataset& datase
                         .on_broken = tell_of_broken_image};
   for (const std::string& text : data.augment) {
     options.augmentations.push_back(make_augmentation(text, dataset.mean));
+    expect_channels(options.augmentations.back(), dataset.training.shape.c);
   }
   return options;
 }

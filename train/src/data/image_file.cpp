@@ -98,13 +98,24 @@ Rectangle pixels_of(const ImageWindow& window, std::int64_t height, std::int64_t
 
 // Where the pixels of a decoded image lie while one is decoded. A thread keeps its memory, unless
 // an image was unusually large.
-std::vector<std::uint8_t>& scratch(std::size_t bytes) {
+std::vector<std::uint8_t>& scratch() {
   thread_local std::vector<std::uint8_t> memory;
-  if (memory.capacity() > kept_for_decoding && bytes < kept_for_decoding)
-    std::vector<std::uint8_t>().swap(memory);
-  if (memory.size() < bytes) memory.resize(bytes);
   return memory;
 }
+
+std::uint8_t* scratch_of(std::size_t bytes) {
+  if (scratch().size() < bytes) scratch().resize(bytes);
+  return scratch().data();
+}
+
+struct ScratchReturned {
+  ScratchReturned() = default;
+  ScratchReturned(const ScratchReturned&) = delete;
+  ScratchReturned& operator=(const ScratchReturned&) = delete;
+  ~ScratchReturned() {
+    if (scratch().capacity() > kept_for_decoding) std::vector<std::uint8_t>().swap(scratch());
+  }
+};
 
 // Takes the decoded rows, or asks where to put them: of a window at any scale, or of everything.
 class Target {
@@ -174,7 +185,7 @@ class PartTarget : public Target {
   void columns(std::int64_t left, std::int64_t width) override {
     left_ = left;
     shape_ = {1, height_, width, colours};
-    pixels_ = scratch(static_cast<std::size_t>(shape_.size())).data();
+    pixels_ = scratch_of(static_cast<std::size_t>(shape_.size()));
   }
 
   std::uint8_t* row(std::int64_t row) override { return pixels_ + row * shape_.w * colours; }
@@ -475,6 +486,7 @@ void decode(std::span<const std::uint8_t> bytes, const std::string& name, Target
 
 void decode_image(std::span<const std::uint8_t> bytes, const std::string& name,
                   const Framing& frame, tensor::View<std::uint8_t> out) {
+  const ScratchReturned returned;
   PartTarget part(frame, out);
   decode(bytes, name, part);
   part.finish();

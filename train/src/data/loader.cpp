@@ -338,8 +338,9 @@ class BatchQueue {
   // Writes the numbers of a range's samples.
   using List = std::function<void(const SampleRange& range, Buffer& buffer)>;
 
+  // `mixes`: may it be asked for batches whose images have partners?
   BatchQueue(ImageStream& stream, const PrefetchQueue::Options& options, std::int64_t largest,
-             List list)
+             bool mixes, List list)
       : stream_(stream),
         list_(std::move(list)),
         // One more than the ranges ahead: the caller holds the last one that it took.
@@ -349,7 +350,7 @@ class BatchQueue {
     for (Buffer& buffer : buffers_) buffer.resize(largest, stream.image());
     for (Worker& worker : workers_) {
       worker.pixels.resize(static_cast<std::size_t>(stream.image()));
-      if (stream.mixer() != nullptr) worker.partner.resize(worker.pixels.size());
+      if (mixes) worker.partner.resize(worker.pixels.size());
     }
     queue_.emplace(
         PrefetchQueue::Work{.begin =
@@ -434,6 +435,7 @@ class Loader::Impl {
         test_(dataset, dataset.test, options_),
         order_(dataset.training.shape.n, options.seed),
         batches_(training_, training_options_, std::min(options.largest_range, samples(0)),
+                 training_.mixer() != nullptr,
                  [this](const SampleRange& range, Buffer& buffer) { list(range, buffer); }) {}
 
   [[nodiscard]] std::int64_t steps() const noexcept {
@@ -448,6 +450,7 @@ class Loader::Impl {
   [[nodiscard]] int ahead() const noexcept { return static_cast<int>(training_options_.ahead); }
 
   [[nodiscard]] int test_buffers() const noexcept { return dataset_.test.source ? 2 : 1; }
+  [[nodiscard]] std::int64_t test_samples() const noexcept { return dataset_.test.shape.n; }
 
   void read_only(ReadParts parts) {
     for (const auto& [samples, part] : parts) {
@@ -467,29 +470,31 @@ class Loader::Impl {
     return batches_.take(range);
   }
 
-  Batch load_test(std::int64_t first, std::int64_t last) {
+  Batch load_test(std::int64_t first, std::int64_t last, std::int64_t end) {
     const std::int64_t all = dataset_.test.shape.n;
     require_data(0 <= first && first <= last && last <= all, "the range lies outside the test set");
     if (first == last) return {};
     if (!dataset_.test.source) return copy_test(first, last);
     if (!test_batches_ || test_batches_->largest() < last - first) make_test_queue(last - first);
     const SampleRange range{.first = first, .last = last};
-    // Batches of a test set follow each other, but for the last one, which may overlap the one
-    // before: it is not the announced one then, and prepared when it is asked for.
     test_batches_->announce(range);
-    const SampleRange next{.first = last, .last = std::min(last + (last - first), all)};
     Batch batch = test_batches_->take(range);
-    if (next.last > next.first) test_batches_->announce(next);
+    // Batches follow each other, but for the last one of the set, which may overlap the one before.
+    const std::int64_t size = last - first;
+    const std::int64_t next = std::min(last, all - size);
+    if (last < end) test_batches_->announce({.first = next, .last = next + size});
     return batch;
   }
 
   // Both sets have threads of their own as soon as the test set was asked for.
   [[nodiscard]] std::size_t thread_bytes() const {
     const auto image = static_cast<std::size_t>(training_.image());
-    const std::size_t workers = training_options_.workers;
-    std::size_t bytes = training_.mixer() == nullptr ? 0 : workers * image * sizeof(float);
+    std::size_t bytes = 0;
+    if (training_.mixer() != nullptr) bytes += training_options_.workers * image * sizeof(float);
     for (const Images* images : {&dataset_.training, &dataset_.test}) {
-      if (images->source) bytes += workers * (image + images->source->bytes_per_thread());
+      if (!images->source) continue;
+      const std::size_t workers = queue_options(*images, options_).workers;
+      bytes += workers * (image + images->source->bytes_per_thread());
     }
     return bytes;
   }
@@ -551,11 +556,12 @@ class Loader::Impl {
   void make_test_queue(std::int64_t largest) {
     PrefetchQueue::Options options = queue_options(dataset_.test, options_);
     options.ahead = 1;
-    test_batches_.emplace(test_, options, largest, [](const SampleRange& range, Buffer& buffer) {
-      for (std::int64_t i = range.first; i < range.last; ++i) {
-        buffer.samples[static_cast<std::size_t>(i - range.first)] = i;
-      }
-    });
+    test_batches_.emplace(test_, options, largest, false,
+                          [](const SampleRange& range, Buffer& buffer) {
+                            for (std::int64_t i = range.first; i < range.last; ++i) {
+                              buffer.samples[static_cast<std::size_t>(i - range.first)] = i;
+                            }
+                          });
     test_batches_->read_only(parts_);
   }
 
@@ -585,7 +591,11 @@ std::int64_t Loader::skipped() const noexcept { return impl_->skipped(); }
 void Loader::prefetch(const SampleRange& range) { impl_->prefetch(range); }
 Batch Loader::load(const SampleRange& range) { return impl_->load(range); }
 Batch Loader::load_test(std::int64_t first, std::int64_t last) {
-  return impl_->load_test(first, last);
+  return impl_->load_test(first, last, impl_->test_samples());
+}
+
+Batch Loader::load_test(std::int64_t first, std::int64_t last, std::int64_t end) {
+  return impl_->load_test(first, last, end);
 }
 
 }  // namespace rondo::train

@@ -12,30 +12,14 @@
 
 #include <algorithm>
 #include <charconv>
-#include <csignal>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 
+#include "data/signals_blocked.hpp"
+
 namespace rondo::train {
 namespace {
-
-// Blocks all signals of the calling thread, and so of the threads that it starts meanwhile: a
-// program's signal handlers shall run on its own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_ = {};
-};
 
 // While it lives, the calling thread runs on `cpus`, and threads that it starts stay on them.
 class OnCpus {
@@ -240,9 +224,14 @@ void PrefetchQueue::run(std::size_t worker) {
 }
 
 std::size_t usable_cpus() {
-  cpu_set_t cpus;
-  if (pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus) != 0) return 1;
-  return static_cast<std::size_t>(std::max(CPU_COUNT(&cpus), 1));
+  // The set must have room for all CPUs that the kernel knows, which may be more than CPU_SETSIZE.
+  for (std::size_t sets = 1; sets <= 64; sets *= 2) {
+    std::vector<cpu_set_t> cpus(sets);
+    const std::size_t bytes = sets * sizeof(cpu_set_t);
+    if (pthread_getaffinity_np(pthread_self(), bytes, cpus.data()) != 0) continue;
+    return static_cast<std::size_t>(std::max(CPU_COUNT_S(bytes, cpus.data()), 1));
+  }
+  return 1;
 }
 
 std::vector<int> read_cpu_list(std::string_view text) {

@@ -162,7 +162,8 @@ Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
 namespace {
 
 std::int64_t steps_of(double epochs, std::int64_t steps_per_epoch) {
-  return std::llround(epochs * static_cast<double>(steps_per_epoch));
+  constexpr double forever = 0x1p52;  // more steps than any run has, and a number of the type
+  return std::llround(std::min(epochs * static_cast<double>(steps_per_epoch), forever));
 }
 
 sync::Decay decay_of(const Experiment& experiment) {

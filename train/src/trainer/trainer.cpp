@@ -409,7 +409,7 @@ Trainer::Evaluation Trainer::evaluate() {
   const std::int64_t size = evaluation_batch();
   for (std::int64_t next = share.first; next < share.last;) {
     const auto [first, counted] = test_batch_from(next, share, size, dataset_->test.shape.n);
-    const Batch batch = batches_.load_test(first, first + size);
+    const Batch batch = batches_.load_test(first, first + size, share.last);
     own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, counted),
             grid_.reports_for_replica() ? counted.size() : 0);
     next = first + counted.last;
