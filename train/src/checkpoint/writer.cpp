@@ -12,6 +12,7 @@
 #include "checkpoint/writer.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -19,6 +20,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/storage.hpp"
+#include "data/signals_blocked.hpp"
 
 namespace rondo::train {
 namespace {
@@ -52,6 +54,12 @@ std::vector<Digests> gather(transport::Communicator& all, const Digests& mine) {
   return digests;
 }
 
+// Writing may take longer than any message may. If a rank ends meanwhile, the wait does, too.
+void wait_without_limit(transport::Request& barrier) {
+  while (!barrier.wait_for(std::chrono::minutes(1))) {
+  }
+}
+
 std::string file_name(std::size_t part, std::size_t rank) {
   return fmt::format("{}-{}.bin", part_names[part], rank);
 }
@@ -73,6 +81,7 @@ template <typename Work>
 void CheckpointWriter::run(Work work) {
   done_ = false;
   error_ = nullptr;
+  const SignalsBlocked blocked;
   thread_ = std::thread([this, work = std::move(work)] {
     try {
       work();
@@ -167,7 +176,7 @@ void CheckpointWriter::complete() {
 void CheckpointWriter::finish() {
   if (stage_ == Stage::writing) begin_barrier();
   if (stage_ == Stage::waiting) {
-    barrier_.wait();
+    wait_without_limit(barrier_);
     complete();
   }
   if (stage_ == Stage::completing) join();

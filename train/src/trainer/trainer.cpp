@@ -45,7 +45,7 @@ void run(Trainer& trainer) {
   } catch (const NumericError&) {
     try {
       trainer.complete_checkpoints();
-    } catch (const transport::Error&) {  // NOLINT(bugprone-empty-catch): the first error matters
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the first error matters
     }
     throw;
   }
@@ -113,7 +113,8 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
       run(*trainer);
       // Written as the last thing: a file without an end event is of a run that was killed, or goes
       // on.
-      log->end(trainer->summary(reason_of_end(*trainer)), trainer->stopped());
+      const RunSummary summary = trainer->summary(reason_of_end(*trainer));
+      agree_on(world, [&] { log->end(summary, trainer->stopped()); });
     });
   } catch (const std::exception& error) {
     end_by_error(*log, *trainer, error.what());
@@ -321,17 +322,25 @@ std::vector<float> receive_some(transport::Communicator& replica, std::size_t si
 // Rank 0 collects the parts of the ranks of its replica, one after another. Whether it has a
 // folder, it alone knows.
 void Trainer::save_model() {
-  const std::filesystem::path file = run_folder_ / "model.safetensors";
   const bool wanted = world_.rank() == 0 && !run_folder_.empty();
   // All ranks ask, because those of rank 0's replica have to send.
   const auto [wants] = sum_over_ranks(world_, std::array{wanted ? 1.0 : 0.0});
-  if (wants == 0.0 || grid_.replica() != 0) return;
+  if (wants == 0.0) return;
+  const ModelWeights weights = evaluated_weights();
+  agree_on(world_, [&] {
+    if (wanted) save_weights(run_folder_ / "model.safetensors", model_, *dataset_, weights);
+  });
+}
+
+// On rank 0; empty on others, which send theirs.
+ModelWeights Trainer::evaluated_weights() {
+  if (grid_.replica() != 0) return {};
   const auto statistics = std::span<const float>(evaluated_statistics_);
   const auto own = statistics.first(layout_.statistic_count);
   if (world_.rank() != 0) {
     send_some(grid_.own_replica(), evaluated_parameters_);
     send_some(grid_.own_replica(), own);
-    return;
+    return {};
   }
   const ParameterLayout whole = layout_of(model_);
   ModelWeights weights;
@@ -343,7 +352,7 @@ void Trainer::save_model() {
     const auto others = receive_some(grid_.own_replica(), part.statistic_count, rank);
     add_part(part, parameters, others, whole, weights);
   }
-  save_weights(file, model_, *dataset_, weights);
+  return weights;
 }
 
 void Trainer::remove_model() const {

@@ -169,6 +169,7 @@ class Trainer {
   Work work_since(const sync::SchemeCounters& before);
   void close_epoch();
   Evaluation evaluate();
+  [[nodiscard]] ModelWeights evaluated_weights();
   void complete_parameters();
   void copy_for_evaluation();
   [[nodiscard]] SynchronousWork synchronous_work() const;
