@@ -183,4 +183,10 @@ void CheckpointWriter::finish() {
   stage_ = Stage::idle;
 }
 
+void CheckpointWriter::finish_together() {
+  finish();
+  transport::Request named = all_.barrier();
+  wait_without_limit(named);
+}
+
 }  // namespace rondo::train

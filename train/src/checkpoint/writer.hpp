@@ -45,8 +45,11 @@ class CheckpointWriter {
   // Throws DataError on the rank that could not.
   void progress();
 
-  // Waits until the checkpoint is complete. Collective.
+  // Waits until the checkpoint is complete; on ranks other than 0, until all parts are written.
+  // Collective.
   void finish();
+  // Waits until rank 0 has given the last one its name. Collective.
+  void finish_together();
 
  private:
   enum class Stage : std::uint8_t { idle, writing, waiting, completing };

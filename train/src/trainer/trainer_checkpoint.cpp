@@ -389,9 +389,7 @@ void Trainer::save_checkpoint(const Moment& moment) {
 }
 
 void Trainer::complete_checkpoints() {
-  if (!checkpoints_) return;
-  checkpoints_->finish();
-  world_.communicator().barrier().wait();  // no rank ends before rank 0 has given it its name
+  if (checkpoints_) checkpoints_->finish_together();
 }
 
 std::string Trainer::stop_report() const {
