@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <limits>
 #include <memory>
 #include <span>
@@ -111,6 +110,31 @@ TEST(OwnDataTest, ASourceGivesTheSameRunAsImagesInMemory) {
     EXPECT_EQ(other.parameter_hash, one.parameter_hash);
     EXPECT_EQ(other.test_loss, one.test_loss);
   });
+}
+
+class CountedSource : public ShadeSource {
+ public:
+  CountedSource() : ShadeSource(9) {}
+
+  void read(std::int64_t image, const Framing& frame,
+            tensor::View<std::uint8_t> out) const override {
+    ++reads;
+    ShadeSource::read(image, frame, out);
+  }
+
+  mutable std::atomic<int> reads = 0;
+};
+
+// Each rank its share, and nothing ahead that belongs to the other's.
+TEST(OwnDataTest, AnEvaluationReadsEachTestImageOnce) {
+  Dataset dataset = make_shades_on_demand();
+  const auto source = std::make_shared<CountedSource>();
+  dataset.test.source = source;
+  rondo::test::World{2}.run([&](transport::World& world) {
+    static_cast<void>(train(world, experiment(), {.dataset = &dataset}));
+  });
+  const auto epochs = static_cast<int>(experiment().train.epochs);
+  EXPECT_EQ(source->reads, epochs * 64);
 }
 
 // One value of a pixel that no image of the data set has tells where something was cut out.

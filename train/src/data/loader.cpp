@@ -470,7 +470,7 @@ class Loader::Impl {
     return batches_.take(range);
   }
 
-  Batch load_test(std::int64_t first, std::int64_t last, std::int64_t end) {
+  Batch load_test(std::int64_t first, std::int64_t last, Range next) {
     const std::int64_t all = dataset_.test.shape.n;
     require_data(0 <= first && first <= last && last <= all, "the range lies outside the test set");
     if (first == last) return {};
@@ -479,10 +479,7 @@ class Loader::Impl {
     const SampleRange range{.first = first, .last = last};
     test_batches_->announce(range);
     Batch batch = test_batches_->take(range);
-    // Batches follow each other, but for the last one of the set, which may overlap the one before.
-    const std::int64_t size = last - first;
-    const std::int64_t next = std::min(last, all - size);
-    if (last < end) test_batches_->announce({.first = next, .last = next + size});
+    if (!next.empty()) test_batches_->announce({.first = next.first, .last = next.last});
     return batch;
   }
 
@@ -591,11 +588,12 @@ std::int64_t Loader::skipped() const noexcept { return impl_->skipped(); }
 void Loader::prefetch(const SampleRange& range) { impl_->prefetch(range); }
 Batch Loader::load(const SampleRange& range) { return impl_->load(range); }
 Batch Loader::load_test(std::int64_t first, std::int64_t last) {
-  return impl_->load_test(first, last, impl_->test_samples());
+  const std::int64_t all = impl_->test_samples();
+  return impl_->load_test(first, last, {last, std::min(last + (last - first), all)});
 }
 
-Batch Loader::load_test(std::int64_t first, std::int64_t last, std::int64_t end) {
-  return impl_->load_test(first, last, end);
+Batch Loader::load_test(std::int64_t first, std::int64_t last, Range next) {
+  return impl_->load_test(first, last, next);
 }
 
 }  // namespace rondo::train

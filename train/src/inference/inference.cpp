@@ -242,7 +242,8 @@ LossSums evaluate_share(LoadedModel& trained, const Experiment& experiment, Rang
   Loader loader(trained.dataset, test_options(experiment, trained.dataset));
   for (std::int64_t first = share.first; first < share.last; first += batch) {
     const std::int64_t last = std::min(first + batch, share.last);
-    sums.add(executor.evaluate(loader.load_test(first, last), trained.weights.parameters,
+    const Range next{last, std::min(last + batch, share.last)};
+    sums.add(executor.evaluate(loader.load_test(first, last, next), trained.weights.parameters,
                                trained.weights.statistics),
              last - first);
   }

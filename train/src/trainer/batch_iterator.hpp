@@ -69,8 +69,8 @@ class BatchIterator {
   /// That the loader's threads keep.
   [[nodiscard]] std::size_t thread_bytes() const noexcept { return loader_.thread_bytes(); }
 
-  [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last, std::int64_t end) {
-    return loader_.load_test(first, last, end);
+  [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last, Range next) {
+    return loader_.load_test(first, last, next);
   }
 
  private:

@@ -418,10 +418,15 @@ Trainer::Evaluation Trainer::evaluate() {
   const std::int64_t size = evaluation_batch();
   for (std::int64_t next = share.first; next < share.last;) {
     const auto [first, counted] = test_batch_from(next, share, size, dataset_->test.shape.n);
-    const Batch batch = batches_.load_test(first, first + size, share.last);
+    next = first + counted.last;
+    Range following;
+    if (next < share.last) {
+      const std::int64_t begin = test_batch_from(next, share, size, dataset_->test.shape.n).first;
+      following = {begin, begin + size};
+    }
+    const Batch batch = batches_.load_test(first, first + size, following);
     own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, counted),
             grid_.reports_for_replica() ? counted.size() : 0);
-    next = first + counted.last;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const auto [loss, correct, samples, seconds] =

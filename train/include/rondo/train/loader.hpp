@@ -150,8 +150,8 @@ class RONDO_TRAIN_API Loader {
   /// next load_test(). Images in memory are prepared by the caller's thread; those of an
   /// ImageSource by decoders, together with as many that follow.
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last);
-  /// The same of a caller that reads images up to `end` only: no later ones are prepared ahead.
-  [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last, std::int64_t end);
+  /// The same, where the caller says which images it reads next, at most as many; they may be none.
+  [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last, Range next);
 
   /// How many buffers of a test batch there are.
   [[nodiscard]] int test_buffers() const noexcept;
