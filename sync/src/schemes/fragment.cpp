@@ -83,7 +83,7 @@ Round Fragment::round_under_way() const noexcept {
 }
 
 void Fragment::begin_round(std::int64_t period) {
-  progress = {.round = progress.round + 1, .period = period, .last_step = progress.last_step};
+  progress = {.round = progress.round + 1, .period = period};
 }
 
 float Fragment::weight(int ranks) const noexcept {

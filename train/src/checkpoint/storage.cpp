@@ -107,6 +107,7 @@ namespace {
 // checkpoint has the name at any time; but not every file system can do that.
 void give_name(const fs::path& unfinished, const fs::path& finished) {
   if (::renameat2(AT_FDCWD, unfinished.c_str(), AT_FDCWD, finished.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_folder(finished.parent_path(), write_remedy);
     remove_checkpoint(unfinished);
     return;
   }

@@ -295,14 +295,12 @@ void tell_of_broken_image(const std::string& problem) {
   std::fprintf(stderr, "rondo: %s; skipped\n", problem.c_str());
 }
 
-}  // namespace
-
-namespace {
-
-// An original is resampled, which has kernels for so many channels.
-void expect_channels(const Augmentation& augmentation, std::int64_t channels) {
+// An original in memory is resampled, which has kernels for so many channels. A source of a program
+// chooses the part by itself.
+void expect_channels(const Augmentation& augmentation, const Images& images) {
   constexpr std::int64_t most_channels = 4;
-  if (!augmentation.frame || channels <= most_channels) return;
+  const std::int64_t channels = images.shape.c;
+  if (!augmentation.frame || images.source || channels <= most_channels) return;
   throw ConfigError(
       fmt::format("data.augment: {} is for images of 1 to {} channels, and these have {}",
                   augmentation.name, most_channels, channels));
@@ -321,7 +319,7 @@ LoaderOptions loader_options(const Experiment& experiment, const Dataset& datase
                         .on_broken = tell_of_broken_image};
   for (const std::string& text : data.augment) {
     options.augmentations.push_back(make_augmentation(text, dataset.mean));
-    expect_channels(options.augmentations.back(), dataset.training.shape.c);
+    expect_channels(options.augmentations.back(), dataset.training);
   }
   return options;
 }

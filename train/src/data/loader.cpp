@@ -473,6 +473,9 @@ class Loader::Impl {
   Batch load_test(std::int64_t first, std::int64_t last, Range next) {
     const std::int64_t all = dataset_.test.shape.n;
     require_data(0 <= first && first <= last && last <= all, "the range lies outside the test set");
+    require_data(
+        next.empty() || (0 <= next.first && next.last <= all && next.size() <= last - first),
+        "the next range lies outside the test set, or is longer");
     if (first == last) return {};
     if (!dataset_.test.source) return copy_test(first, last);
     if (!test_batches_ || test_batches_->largest() < last - first) make_test_queue(last - first);

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -244,6 +245,23 @@ void end_together(transport::World& world, const std::function<void()>& work) {
 void end_not_finite_alone(transport::World& world, const std::string& text) {
   world.abort(abort_reason({.kind = ErrorKind::numeric, .text = text}));
   throw NumericError(text);
+}
+
+void agree_on_first_rank(transport::World& world, const std::function<void()>& work) {
+  std::exception_ptr error;
+  if (world.rank() == 0) {
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  std::array done{0};
+  transport::Request told = world.communicator().broadcast(std::span<int>(done), 0);
+  static_cast<void>(told.wait_for(std::chrono::nanoseconds::max()));
+  agree_on(world, [&] {
+    if (error) std::rethrow_exception(error);
+  });
 }
 
 std::string text_of_first_rank(transport::World& world, const std::string& text) {

@@ -28,6 +28,10 @@ namespace rondo::train {
 /// rank, with the rank named in front. Collective.
 void agree_on(transport::World& world, const std::function<void()>& work);
 
+/// The same of work that only rank 0 does, for however long: the others wait without a limit, and
+/// are told if rank 0 fails.
+void agree_on_first_rank(transport::World& world, const std::function<void()>& work);
+
 /// `text` of rank 0. Collective.
 [[nodiscard]] std::string text_of_first_rank(transport::World& world, const std::string& text);
 

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <exception>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -206,15 +204,6 @@ Experiment::Grid grid_of_first_rank(transport::World& world, const Experiment::G
   return parse_experiment(text_of_first_rank(world, to_toml(message)), "grid.plan").grid;
 }
 
-// Measuring may take longer than any message may: the others wait without a limit, and are told if
-// the first rank ends.
-void wait_for_first_rank(transport::World& world) {
-  std::array done{0};
-  transport::Request told = world.communicator().broadcast(std::span<int>(done), 0);
-  while (!told.wait_for(std::chrono::minutes(1))) {
-  }
-}
-
 // A whole model, as it is for measure_slowdown(), may not fit into limited memory.
 double slowdown_of(transport::World& world, const PreparedRun& run) {
   const auto threads = static_cast<int>(threads_of(run.experiment));
@@ -243,20 +232,14 @@ void choose_grid(transport::World& world, PreparedRun& run,
                  const std::optional<Experiment::Grid>& earlier, transport::Team* team) {
   const WorldCosts costs = costs_of(world, run, !earlier);
   AutomaticGrid chosen;
-  std::exception_ptr error;
-  if (world.rank() == 0 && earlier) {
-    chosen.grid = *earlier;
-    chosen.grid.batch_norm = run.experiment.grid.batch_norm;
-  } else if (world.rank() == 0) {
-    try {
+  // Measuring may take longer than any message may.
+  agree_on_first_rank(world, [&] {
+    if (earlier) {
+      chosen.grid = *earlier;
+      chosen.grid.batch_norm = run.experiment.grid.batch_norm;
+    } else {
       chosen = choose_grid_automatically(run.model, run.experiment, world, costs, team);
-    } catch (...) {
-      error = std::current_exception();
     }
-  }
-  wait_for_first_rank(world);
-  agree_on(world, [&] {
-    if (error) std::rethrow_exception(error);
   });
   run.experiment.grid = grid_of_first_rank(world, chosen.grid);
   run.planned = chosen.expected;

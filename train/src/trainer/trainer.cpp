@@ -36,7 +36,7 @@ namespace {
 
 // All ranks throw NumericError alike, and so can complete the last checkpoint from before; but for
 // ranks that step alone, whose World is aborted: there one that was not complete stays unfinished.
-void run(Trainer& trainer) {
+void run(transport::World& world, Trainer& trainer) {
   trainer.join();
   trainer.announce();
   if (trainer.trains()) trainer.remove_model();
@@ -45,7 +45,9 @@ void run(Trainer& trainer) {
   } catch (const NumericError&) {
     try {
       trainer.complete_checkpoints();
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the first error matters
+    } catch (const transport::Error&) {  // NOLINT(bugprone-empty-catch): the first error matters
+    } catch (const std::exception& error) {  // of this rank alone, for which the others would wait
+      world.abort(fmt::format("the last checkpoint is not complete: {}", error.what()));
     }
     throw;
   }
@@ -110,11 +112,11 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
   try {
     end_together(world, [&] {
-      run(*trainer);
+      run(world, *trainer);
       // Written as the last thing: a file without an end event is of a run that was killed, or goes
       // on.
       const RunSummary summary = trainer->summary(reason_of_end(*trainer));
-      agree_on(world, [&] { log->end(summary, trainer->stopped()); });
+      agree_on_first_rank(world, [&] { log->end(summary, trainer->stopped()); });
     });
   } catch (const std::exception& error) {
     end_by_error(*log, *trainer, error.what());
@@ -327,9 +329,8 @@ void Trainer::save_model() {
   const auto [wants] = sum_over_ranks(world_, std::array{wanted ? 1.0 : 0.0});
   if (wants == 0.0) return;
   const ModelWeights weights = evaluated_weights();
-  agree_on(world_, [&] {
-    if (wanted) save_weights(run_folder_ / "model.safetensors", model_, *dataset_, weights);
-  });
+  agree_on_first_rank(
+      world_, [&] { save_weights(run_folder_ / "model.safetensors", model_, *dataset_, weights); });
 }
 
 // On rank 0; empty on others, which send theirs.

@@ -120,7 +120,8 @@ void Trainer::restore() {
         experiment_.update.scheme, manifest.ranks, manifest.replicas));
   });
   std::error_code error;
-  const std::filesystem::path checkpoints = std::filesystem::absolute(resumed_->path).parent_path();
+  const std::filesystem::path checkpoints =
+      std::filesystem::weakly_canonical(resumed_->path, error).parent_path();
   continues_log_ = std::filesystem::equivalent(checkpoints, checkpoints_in(run_folder_), error);
   RunState state;
   if (!resumed_->exact) state = state_for_other_ranks(world_, *resumed_);
@@ -145,7 +146,7 @@ void Trainer::restore() {
   if (continues_log_ || !checkpoints_) return;
   traffic_.start(epoch_traffic_);
   save_checkpoint(now());
-  checkpoints_->finish();
+  checkpoints_->finish_together();
 }
 
 void Trainer::restore_exactly() {
@@ -360,7 +361,8 @@ EvaluatedPart Trainer::evaluated_part() const {
 
 void Trainer::save_checkpoint(const Moment& moment) {
   if (!checkpoints_) return;
-  checkpoints_->finish();  // of the one before, whose copies are given back first
+  // The copies of the one before are freed before new ones are made.
+  checkpoints_->finish_together();
   RankState state;
   state[static_cast<std::size_t>(Part::parameters)] = bytes_of(parameters_);
   state[static_cast<std::size_t>(Part::statistics)] = bytes_of(statistics_);

@@ -150,7 +150,7 @@ class RONDO_TRAIN_API Loader {
   /// next load_test(). Images in memory are prepared by the caller's thread; those of an
   /// ImageSource by decoders, together with as many that follow.
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last);
-  /// The same, where the caller says which images it reads next, at most as many; they may be none.
+  /// The same; `next` is what is read next: no longer than [first, last), and maybe empty.
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last, Range next);
 
   /// How many buffers of a test batch there are.
