@@ -231,6 +231,8 @@ TEST(LoaderTest, RefusesRangesOutsideOfTheEpoch) {
     EXPECT_THROW(loader.prefetch(range), std::invalid_argument);
   }
   EXPECT_THROW(static_cast<void>(loader.load_test(0, 11)), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(loader.load_test(0, 4, {4, 9})), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(loader.load_test(0, 4, {8, 11})), std::invalid_argument);
 }
 
 TEST(LoaderTest, RefusesAPartOutsideOfTheImages) {

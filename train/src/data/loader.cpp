@@ -473,9 +473,8 @@ class Loader::Impl {
   Batch load_test(std::int64_t first, std::int64_t last, Range next) {
     const std::int64_t all = dataset_.test.shape.n;
     require_data(0 <= first && first <= last && last <= all, "the range lies outside the test set");
-    require_data(
-        next.empty() || (0 <= next.first && next.last <= all && next.size() <= last - first),
-        "the next range lies outside the test set, or is longer");
+    require_data(Range{0, all}.contains(next) && next.size() <= last - first,
+                 "the next range lies outside the test set, or is longer");
     if (first == last) return {};
     if (!dataset_.test.source) return copy_test(first, last);
     if (!test_batches_ || test_batches_->largest() < last - first) make_test_queue(last - first);
@@ -591,10 +590,8 @@ std::int64_t Loader::skipped() const noexcept { return impl_->skipped(); }
 void Loader::prefetch(const SampleRange& range) { impl_->prefetch(range); }
 Batch Loader::load(const SampleRange& range) { return impl_->load(range); }
 Batch Loader::load_test(std::int64_t first, std::int64_t last) {
-  const std::int64_t all = impl_->test_samples();
-  return impl_->load_test(first, last, {last, std::min(last + (last - first), all)});
+  return load_test(first, last, {last, std::min(2 * last - first, impl_->test_samples())});
 }
-
 Batch Loader::load_test(std::int64_t first, std::int64_t last, Range next) {
   return impl_->load_test(first, last, next);
 }
