@@ -138,8 +138,7 @@ TEST(SimulatedGridStepTest, EachRunHasTheSameResult) {
 
 TEST(SimulatedGridStepTest, AFailureEndsTheStep) {
   const SimulatedExchange sum{Kind::allreduce, {.size = 2, .stride = 2}, {1 << 20}};
-  SimulatedExchange wrong = between_two();
-  wrong.groups.size = 3;
+  const SimulatedExchange wrong{.groups = {.size = 3}, .bytes = std::vector<std::size_t>(9, 512)};
   EXPECT_THROW(static_cast<void>(steps_of(4, {{.seconds = 1.0, .reduction = sum},
                                               {.exchange = between_two()},
                                               {.exchange = wrong}})),
