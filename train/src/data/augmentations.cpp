@@ -301,9 +301,9 @@ void expect_channels(const Augmentation& augmentation, const Images& images) {
   constexpr std::int64_t most_channels = 4;
   const std::int64_t channels = images.shape.c;
   if (!augmentation.frame || images.source || channels <= most_channels) return;
-  throw ConfigError(
-      fmt::format("data.augment: {} is for images of 1 to {} channels, and these have {}",
-                  augmentation.name, most_channels, channels));
+  throw ConfigError(fmt::format(
+      "data.augment: {} is for images of 1 to {} channels, and these have {}; leave it out",
+      augmentation.name, most_channels, channels));
 }
 
 }  // namespace
