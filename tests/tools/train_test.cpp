@@ -135,6 +135,17 @@ TEST_F(TrainTest, TrainsOnFakeNodesAndSaysWhatWasInjected) {
   EXPECT_THAT(ended.out, HasSubstr("injected: 3 us"));
 }
 
+// They were said to be none.
+TEST_F(TrainTest, SaysWhatTheLauncherHasInjected) {
+  const Ended ended =
+      rondo({"run", "-n", "2", "--fake-nodes", "2", "--fabric", "shm", "--latency-us", "3", "--",
+             rondo_path(), "train", "--threads", "1", "--out", out(), config()});
+
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  const auto start = nlohmann::json::parse(lines(file("metrics.jsonl")).front());
+  EXPECT_EQ(start["injected"], nlohmann::json({"3 us of latency between nodes"}));
+}
+
 TEST_F(TrainTest, TakesFakeNodesFromTheConfiguration) {
   const Ended ended =
       train({"-n", "2", "--set", "transport.fake_nodes=2", "--set", "transport.fabric=shm"});

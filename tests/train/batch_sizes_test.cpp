@@ -1,5 +1,6 @@
 // Batches of all sizes: shared memory, micro-batches, and updates.
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -221,13 +222,15 @@ TEST(TrainerMicroBatchesTest, EverySchemeTakesPieces) {
 
 TEST(InjectionsTest, SayWhatIsSlowedDown) {
   Experiment experiment;
-  EXPECT_THAT(injections_of(experiment, 2), testing::IsEmpty());
+  transport::FabricOptions fabric;
+  EXPECT_THAT(injections_of(experiment, fabric, 2), testing::IsEmpty());
   experiment.inject.slow_ranks = {{1, 1.0}, {3, 2.5}};
-  experiment.transport.latency_us = 50.0;
-  experiment.transport.bandwidth_gbs = 0.5;
+  fabric.injected_latency = std::chrono::microseconds(50);
+  fabric.injected_bytes_per_second = 5e8;
 
-  EXPECT_THAT(injections_of(experiment, 1), ElementsAre("rank 3 computes 2.5 times as slowly"));
-  EXPECT_THAT(injections_of(experiment, 2),
+  EXPECT_THAT(injections_of(experiment, fabric, 1),
+              ElementsAre("rank 3 computes 2.5 times as slowly"));
+  EXPECT_THAT(injections_of(experiment, fabric, 2),
               ElementsAre("rank 3 computes 2.5 times as slowly", "50 us of latency between nodes",
                           "0.5 GB/s between nodes"));
 }

@@ -8,6 +8,8 @@
 #include "trainer/step_link.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <ratio>
 #include <thread>
 
 #include <fmt/format.h>
@@ -18,19 +20,21 @@
 
 namespace rondo::train {
 
-std::vector<std::string> injections_of(const Experiment& experiment, int nodes) {
+std::vector<std::string> injections_of(const Experiment& experiment,
+                                       const transport::FabricOptions& fabric, int nodes) {
   std::vector<std::string> injections;
   for (const auto& [rank, factor] : experiment.inject.slow_ranks) {
     if (factor > 1.0) {
       injections.push_back(fmt::format("rank {} computes {} times as slowly", rank, factor));
     }
   }
-  const Experiment::Transport& transport = experiment.transport;
-  if (nodes > 1 && transport.latency_us > 0.0) {
-    injections.push_back(fmt::format("{} us of latency between nodes", transport.latency_us));
+  if (nodes > 1 && fabric.injected_latency.count() > 0) {
+    const std::chrono::duration<double, std::micro> latency = fabric.injected_latency;
+    injections.push_back(fmt::format("{:g} us of latency between nodes", latency.count()));
   }
-  if (nodes > 1 && transport.bandwidth_gbs > 0.0) {
-    injections.push_back(fmt::format("{} GB/s between nodes", transport.bandwidth_gbs));
+  if (nodes > 1 && fabric.injected_bytes_per_second > 0.0) {
+    injections.push_back(
+        fmt::format("{:g} GB/s between nodes", fabric.injected_bytes_per_second / 1e9));
   }
   return injections;
 }

@@ -24,7 +24,10 @@ class World;
 namespace rondo::train {
 
 /// What a run on so many nodes slows down on purpose, in words; every output of the run says so.
-[[nodiscard]] std::vector<std::string> injections_of(const Experiment& experiment, int nodes);
+/// `fabric` is what joins the nodes: its delays may come from the launcher's variables.
+[[nodiscard]] std::vector<std::string> injections_of(const Experiment& experiment,
+                                                     const transport::FabricOptions& fabric,
+                                                     int nodes);
 
 /// How many times as long rank `rank` shall take; 1 if it is not slowed down.
 [[nodiscard]] double slowness_of(const Experiment& experiment, int rank);

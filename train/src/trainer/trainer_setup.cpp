@@ -147,7 +147,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
       slow_rank_(world, slowness_of(experiment_, world.rank())),
       losses_(world),
       traffic_(world),
-      injections_(injections_of(experiment_, world.nodes())) {
+      injections_(injections_of(experiment_, world.fabric(), world.nodes())) {
   if (grid_.is_whole()) make_executor();
   count_others();
   initialize(layout_, static_cast<std::uint64_t>(experiment_.train.seed), parameters_,

@@ -66,6 +66,8 @@ int World::nodes() const noexcept { return core_->nodes(); }
 
 const std::string& World::route() const noexcept { return core_->route(); }
 
+const FabricOptions& World::fabric() const noexcept { return core_->options().fabric; }
+
 Communicator& World::communicator() noexcept { return *communicator_; }
 
 SharedArena& World::arena() noexcept { return core_->arena(); }

@@ -353,6 +353,10 @@ class RONDO_TRANSPORT_API World {
   /// have other names. "none" when all ranks are on one node. Says so when delays are injected.
   [[nodiscard]] const std::string& route() const noexcept;
 
+  /// WorldOptions::fabric with what the launcher's variables say of the rest, injected delays among
+  /// it.
+  [[nodiscard]] const FabricOptions& fabric() const noexcept;
+
  private:
   explicit World(std::shared_ptr<WorldCore> core);
   std::shared_ptr<WorldCore> core_;
