@@ -32,6 +32,7 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   copy.kind = kind;
   copy.layout = layout;
   copy.memory = make_zeroed(engine_, layout);
+  packed_ = false;
   if (kind == WeightsKind::own) {
     copy.reorder =
         make_reorder(engine_, {DNNL_ARG_FROM, plain_}, {DNNL_ARG_TO, layout, copy.memory.data()});
@@ -58,6 +59,7 @@ void PackedWeights::pack(const float* weights) {
     mirrored = true;
     copy.reorder.run(engine_, {engine_.reorder_buffer()});
   }
+  packed_ = true;
 }
 
 // Exchanges filters and channels, and turns each filter by half a turn.
@@ -199,6 +201,13 @@ void WeightedLayer::require_weight_gradient(const char* call) const {
                               ": the layer was made without a gradient of its weights");
 }
 
+void WeightedLayer::require_packed(const char* call) const {
+  if (weights_->is_packed()) return;
+  throw std::logic_error(extents_.name + "::" + call +
+                         ": call pack_weights() first, after the last layer that shares these "
+                         "weights was made");
+}
+
 void WeightedLayer::pack_weights(std::span<const float> plain) {
   require_weights("pack_weights", plain.size());
   weights_->pack(plain.data());
@@ -210,6 +219,7 @@ void WeightedLayer::forward(ConstAnyView x, std::span<const float> bias, AnyView
   require_bias("forward", bias.size());
   // A layer for an empty batch has no kernels: y has no elements to write.
   if (!forward_) return;
+  require_packed("forward");
   if (extents_.bias) {
     forward_.run(shared_, {x.data, y.data, bias.data()});
   } else {
@@ -225,7 +235,9 @@ void WeightedLayer::backward_data(ConstAnyView dy, AnyView dx) {
   require_shape(extents_.name, "backward_data: dy", dy, extents_.output, extents_.type);
   require_shape(extents_.name, "backward_data: dx", dx, extents_.input,
                 extents_.input_gradient_type);
-  if (backward_data_) backward_data_.run(shared_, {dy.data, dx.data});
+  if (!backward_data_) return;
+  require_packed("backward_data");
+  backward_data_.run(shared_, {dy.data, dx.data});
 }
 
 // Without images there is no kernel, and gradients are zero.

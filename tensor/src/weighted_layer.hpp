@@ -32,12 +32,15 @@ class PackedWeights {
 
   [[nodiscard]] const dnnl::memory::desc& plain() const noexcept { return plain_; }
 
-  /// Where the weights lie in `layout`, zero until pack(). The address is stable.
+  /// Where the weights lie in `layout` after the next pack(). The address is stable.
   [[nodiscard]] void* place_of(const dnnl::memory::desc& layout,
                                WeightsKind kind = WeightsKind::own);
 
   /// From the plain layout into all others.
   void pack(const float* weights);
+
+  /// Whether every layout that was asked for has been packed since then.
+  [[nodiscard]] bool is_packed() const noexcept { return packed_; }
 
  private:
   struct Copy {
@@ -53,6 +56,7 @@ class PackedWeights {
   dnnl::memory::desc plain_;
   dnnl::memory::dims extents_;  ///< of plain_, which would make a new vector each time
   std::deque<Copy> copies_;
+  bool packed_ = false;
 };
 
 /// The three kernels of a layer with weights, and what they agree on. For an empty batch they
@@ -107,6 +111,7 @@ class WeightedLayer {
   void require_bias(const char* call, std::size_t size) const;
   void require_weights(const char* call, std::size_t size) const;
   void require_weight_gradient(const char* call) const;
+  void require_packed(const char* call) const;
 
   Engine& engine_;
   Engine::Impl& shared_;

@@ -144,6 +144,30 @@ TEST_F(ConvolutionBatchTest, ImagesOfAnotherSizeShareTheWeights) {
   data.expect_exact(second, data.x.view(), data.dy.view());
 }
 
+TEST_F(ConvolutionBatchTest, RefusesToComputeWithWeightsThatAreNotPacked) {
+  Case data(spec);
+  Convolution layer(engine, spec);
+  EXPECT_THROW(layer.forward(data.x.view(), {}, data.dy.view()), std::logic_error);
+  EXPECT_THROW(layer.backward_data(data.dy.view(), data.x.view()), std::logic_error);
+}
+
+// It computed with zeros if its kernels prefer a layout that the first layer's do not.
+TEST_F(ConvolutionBatchTest, ALayerMadeAfterPackingIsExactOrAsksForIt) {
+  Case data(spec);
+  ConvolutionSpec forward_only = spec;
+  forward_only.input_gradient = InputGradient::unused;
+  Convolution first(engine, forward_only);
+  first.pack_weights(data.weights);
+  Convolution second(first, spec);
+  try {
+    data.expect_exact(second, data.x.view(), data.dy.view());
+  } catch (const std::logic_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("call pack_weights() first"));
+  }
+  second.pack_weights(data.weights);
+  data.expect_exact(second, data.x.view(), data.dy.view());
+}
+
 TEST_F(ConvolutionBatchTest, OtherWeightsAreNotShared) {
   Convolution layer(engine, spec);
   EXPECT_THROW(Convolution(layer, square(3, 8, 6, 16, 5, 1, 1)), std::invalid_argument);

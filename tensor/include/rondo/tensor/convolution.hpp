@@ -64,14 +64,16 @@ struct ConvolutionSpec {
 ///   update; backward_weights() leaves the gradient in the layout that it likes, in memory of the
 ///   engine, so unpack_gradients() comes next, before any other layer packs or computes weights.
 /// - **Several batch sizes** of one layer share packed weights: make the second Convolution from
-///   the first (each layout that one of their kernels prefers is kept once).
+///   the first (each layout that one of their kernels prefers is kept once). It may prefer another
+///   layout: pack again after it was made.
 /// - **Parts of images**: so do kernels for images of other extents and paddings. Packing
 ///   through one of those that share packs for all.
 /// - **Types.** Views and packed weights have the spec's type. Weights in the flat array, their
 ///   gradient, and the bias with its own are fp32, and so are sums within the kernel.
 /// - **Errors.** The constructor throws std::invalid_argument for impossible specs and
 ///   std::runtime_error when oneDNN resolves to its reference implementation, or the CPU does not
-///   compute with the type.
+///   compute with the type. forward() and backward_data() throw std::logic_error where weights have
+///   not been packed.
 class RONDO_TENSOR_API Convolution {
  public:
   Convolution(Engine& engine, const ConvolutionSpec& spec);
