@@ -122,6 +122,30 @@ TEST_P(AnyFailureTest, NamesTheLostRankAndTheOperation) {
   });
 }
 
+// It was found when the neighbours before it had ended, or at the deadline.
+TEST_P(AnyFailureTest, FindsAFaultBehindANeighbourThatIsStillAwaited) {
+  WorldOptions options = test::quick_options();
+  options.deadline = 5s;
+  test::World(GetParam(), 3, options).run([](World& world) {
+    Communicator group = world.communicator().split(0);
+    std::vector<int> data(4);
+    const std::span<int> in(data);
+    if (world.rank() == 1) {
+      static_cast<void>(error_of(group.send(std::span<const int>(data), 2)));  // too long
+    }
+    if (world.rank() == 2) {
+      const Strided<const int> nothing(in.first(0));
+      const std::vector<Neighbour> neighbours = {Neighbour(0, nothing, Strided<int>(in.first(1))),
+                                                 Neighbour(1, nothing, Strided<int>(in.last(1)))};
+      const auto error = error_of(group.sendrecv(neighbours));
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), Errc::mismatch);
+      EXPECT_EQ(error->detail().rank, 1);
+    }
+    world.communicator().barrier().wait();  // rank 0 takes no part until all is over
+  });
+}
+
 // Some rank leaves after its part: whoever is still in the operation does not need it any more. By
 // turns a small and a large one.
 TEST_P(AnyFailureTest, DoesNotMindARankThatLeavesAfterItsPart) {

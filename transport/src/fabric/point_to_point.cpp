@@ -96,13 +96,16 @@ bool PointToPoint::is_done() {
   return true;
 }
 
+// A part that has failed ends the operation, whatever the parts before it still wait for.
 Progress PointToPoint::step(Group& /*group*/, const Posted& /*posted*/) {
+  bool pending = false;
   for (std::size_t i = 0; i < parts_->size(); ++i) {
     Part& part = (*parts_)[i];
     throw_if_failed(*channel_, part.member, part.sent);
     throw_if_failed(*channel_, part.member, part.received);
-    if (part.sent.pending() || part.received.pending()) return Progress::idle;
+    pending = pending || part.sent.pending() || part.received.pending();
   }
+  if (pending) return Progress::idle;
   for (std::size_t i = 0; i < parts_->size(); ++i) unpack(team_, (*parts_)[i]);
   return Progress::done;
 }
