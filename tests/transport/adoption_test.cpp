@@ -15,6 +15,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -307,6 +308,33 @@ TEST(AdoptionTest, RefusesTheStack) {
   auto* const frame = static_cast<std::byte*>(__builtin_frame_address(0));
   const std::string why = why_not(worlds[0], std::span(frame, 1));
   EXPECT_NE(why.find("on the stack"), std::string::npos) << why;
+}
+
+// It is a mapping without a name.
+TEST(AdoptionTest, RefusesTheStackOfAnotherThread) {
+  std::vector<World> worlds = World::make_threads(1);
+  std::thread([&] {
+    auto* const frame = static_cast<std::byte*>(__builtin_frame_address(0));
+    const std::string why = why_not(worlds[0], std::span(frame, 1));
+    EXPECT_NE(why.find("on the stack"), std::string::npos) << why;
+  }).join();
+}
+
+// Its owner does not know of the release, and may have posted an operation on it.
+TEST(AdoptionTest, WhatLiesBesideTheBufferStaysOrdinaryMemory) {
+  test::World(1).run([](World& world) {
+    const Buffer buffer;
+    const std::span<std::byte> pages = buffer.pages();
+    const std::size_t bytes = buffer.bytes().size();
+    const AdoptedMemory adopted = world.adopt(buffer.bytes());
+    const SharedArena& arena = world.arena();
+
+    EXPECT_FALSE(arena.contains(pages.data(), 64));
+    EXPECT_FALSE(arena.contains(pages.data() + 63, 2));
+    EXPECT_TRUE(arena.contains(pages.data() + 64, bytes));
+    EXPECT_FALSE(arena.contains(pages.data() + 64, bytes + 1));
+    EXPECT_FALSE(arena.contains(pages.data() + 64 + bytes, 1));
+  });
 }
 
 TEST(AdoptionTest, RefusesAPageThatIsAdoptedAlready) {

@@ -4,6 +4,7 @@
 // posted with the latter (see CommunicatorCore::post()), so that whatever works with arenas, the
 // links' registrations among it, works with adopted memory.
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -69,6 +70,19 @@ Mapping parse_mapping(const std::string& line) {
   return mapping;
 }
 
+// Does the stack of the calling thread reach into the pages? Its frames change between the copy and
+// the mapping.
+bool reach_into_own_stack(Pages pages) noexcept {
+  ::pthread_attr_t attributes;
+  if (::pthread_getattr_np(::pthread_self(), &attributes) != 0) return false;
+  void* begin = nullptr;
+  std::size_t bytes = 0;
+  const bool known = ::pthread_attr_getstack(&attributes, &begin, &bytes) == 0;
+  ::pthread_attr_destroy(&attributes);
+  return known && number_of(pages.data()) < number_of(begin) + bytes &&
+         number_of(begin) < end_of(pages);
+}
+
 // A stack grows by page faults below it, and what other processes share must stay shared.
 void check_mapping(const Mapping& mapping) {
   if (mapping.name.find("memfd:rondo-arena") != std::string::npos) {
@@ -83,6 +97,7 @@ void check_mapping(const Mapping& mapping) {
 
 // Are all pages ordinary memory of this process? The kernel alone knows.
 void check_adoptable(Pages pages) {
+  if (reach_into_own_stack(pages)) refuse("the memory is on the stack of this thread");
   std::ifstream maps("/proc/self/maps");
   std::uintptr_t next = number_of(pages.data());
   for (std::string line; next < end_of(pages) && std::getline(maps, line);) {
@@ -140,7 +155,9 @@ std::span<std::byte> ArenaCore::adopt(std::span<std::byte> memory) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   auto* const copy = static_cast<std::byte*>(allocate(pages.size(), page));
   const auto offset = static_cast<std::size_t>(copy - memory_->arena().base());
-  const auto adopted = adopted_.emplace(number_of(pages.data()), Adopted{pages.size(), offset});
+  const auto before = static_cast<std::size_t>(memory.data() - pages.data());
+  const auto adopted =
+      adopted_.emplace(number_of(pages.data()), Adopted{before, memory.size(), offset});
   copy_pages(copy, pages);
   if (::mmap(pages.data(), pages.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
              memory_->arena().descriptor(), static_cast<off_t>(offset)) == MAP_FAILED) {
@@ -168,9 +185,11 @@ const std::byte* ArenaCore::look_up_adopted(const std::byte* data,
   const auto after = adopted_.upper_bound(address);
   if (after == adopted_.begin()) return data;
   const auto& [begin, adopted] = *std::prev(after);
-  const std::size_t within = address - begin;
+  const std::size_t on_pages = address - begin;
+  if (on_pages < adopted.before) return data;
+  const std::size_t within = on_pages - adopted.before;
   if (within > adopted.bytes || bytes > adopted.bytes - within) return data;
-  return memory_->arena().base() + adopted.offset + within;
+  return memory_->arena().base() + adopted.offset + on_pages;
 }
 
 AdoptedMemory::AdoptedMemory(std::weak_ptr<WorldCore> world, std::span<std::byte> memory,

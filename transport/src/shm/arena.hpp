@@ -89,9 +89,12 @@ class ArenaCore {
     std::function<bool()> over;
   };
 
+  // What the caller has given, which lies somewhere on the pages that were replaced: what else lies
+  // on them stays ordinary memory for operations, because its owner does not know of the release.
   struct Adopted {
+    std::size_t before;  // bytes of the first page before the memory
     std::size_t bytes;
-    std::size_t offset;  // in the arena
+    std::size_t offset;  // of the first page, in the arena
   };
 
   void grow(std::size_t bytes);

@@ -276,14 +276,15 @@ class RONDO_TRANSPORT_API World {
   /// contents stay, and until what is returned is released or destroyed it is reduced in place, as
   /// if arena() had allocated it. Copies the memory once, and once more at the release. Local.
   ///
-  /// Whole pages are replaced, so what lies beside the buffer on its first and last page is
-  /// adopted, too: no other thread may write to any of it meanwhile, and of two buffers that share
-  /// a page only one can be adopted. The memory must be released before it is freed. A forked child
-  /// shares it with the parent until it releases its copy.
+  /// Whole pages are replaced, with what lies beside the buffer on its first and last page: no
+  /// other thread may write to any of it during this call and the release, and of two buffers that
+  /// share a page only one can be adopted. For operations what lies beside it stays ordinary
+  /// memory. The memory must be released before it is freed. A forked child shares it with the
+  /// parent until it releases its copy. It must not lie on the stack of another thread.
   ///
   /// Throws std::invalid_argument for memory that is not private, readable and writable (such as
-  /// memory of files or of other processes), lies on a stack, or is adopted already, and
-  /// Error(Errc::out_of_memory).
+  /// memory of files or of other processes), lies on the stack of the calling thread or of the
+  /// main one, or is adopted already, and Error(Errc::out_of_memory).
   [[nodiscard]] AdoptedMemory adopt(std::span<std::byte> memory);
 
   /// Advances every pending operation of this rank as far as it goes without waiting.
