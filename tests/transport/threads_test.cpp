@@ -237,6 +237,23 @@ TEST_P(ThreadsTest, AllNoticeAnAbort) {
   });
 }
 
+// What one rank posts alone is complete at once, and waits for nothing.
+TEST(ThreadsAbortTest, EndsWhatIsCompleteAtOnce) {
+  test::World(1).run([](World& world) {
+    std::vector<float> data(8, 1.0F);
+    Communicator& comm = world.communicator();
+    comm.allreduce(std::span(data)).wait();
+    std::thread([&] { world.abort("time is over"); }).join();
+
+    EXPECT_THAT(
+        [&] {
+          comm.allreduce(std::span(data)).wait();  // complete when it was posted
+          comm.allreduce(std::span(data)).wait();
+        },
+        testing::ThrowsMessage<Error>(testing::HasSubstr("time is over")));
+  });
+}
+
 TEST_P(ThreadsTest, MakeAndEndArraysAndRequests) {
   world(2).run([](World& world) {
     std::vector<Communicator> comms = one_for_each(world, 3);

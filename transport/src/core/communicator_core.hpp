@@ -113,6 +113,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] static bool finished(const Request& request) noexcept {
     return request.record_ == nullptr || request.record_->finished();
   }
+  /// If this rank has aborted the job, nothing succeeds any more but what is complete.
+  void fail_if_own_abort();
   /// Does not wait, but checks for what would end a wait, unless it has just done so.
   void check_peers(OperationRecord& record);
   /// Gives up a receive that is pending, and lets go of it; false if it is anything else.

@@ -493,12 +493,20 @@ void Wait::account() {
 
 }  // namespace
 
+// An operation that is complete at once waits for nothing, and so would never look for an abort by
+// another thread of this rank.
+void CommunicatorCore::fail_if_own_abort() {
+  if (failure_ || !world_->has_aborted_itself()) return;
+  if (const auto error = world_->aborted()) fail(*error);
+}
+
 // Throws the communicator's failure, also when another operation was what failed.
 bool CommunicatorCore::wait(OperationRecord& record,
                             std::optional<std::chrono::nanoseconds> limit) {
   // Most small operations end within a microsecond: no clock is read for them, unless they were
   // waited for before.
   const bool was_waited_for = !record.finished() && record.wanted_since.has_value();
+  fail_if_own_abort();
   constexpr int quick_checks = 64;
   for (int i = 0; i < quick_checks && !record.finished() && !world_->oversubscribed(); ++i) {
     world_->progress();
@@ -538,6 +546,7 @@ std::optional<std::size_t> CommunicatorCore::wait_any(
       return request.record_ != nullptr && request.record_->finished();
     });
   };
+  for (const Awaited& awaited : all) awaited.communicator->fail_if_own_abort();
   auto ended = first_ended();
   if (ended == requests.end()) {
     Wait wait(all, limit);

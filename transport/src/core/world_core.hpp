@@ -162,6 +162,11 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   void retire(const CommunicatorCore& communicator);
 
   void abort(std::string_view reason) noexcept;
+  /// Has this rank called abort(), on whichever thread? Cheaper than aborted().
+  [[nodiscard]] bool has_aborted_itself() const noexcept {
+    // Acquire: pairs with the release in abort().
+    return header().aborted.load(std::memory_order_acquire) != 0;
+  }
   /// The first abort of any rank, if there was one.
   [[nodiscard]] std::optional<Error> aborted() const;
   /// Has the rank's process ended, or its World?
