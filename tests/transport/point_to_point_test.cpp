@@ -373,6 +373,18 @@ TEST(ShareTest, ShowsEveryRankTheOthersMemory) {
   });
 }
 
+TEST(ShareTest, ArraysMayBeEmpty) {
+  test::World(2).run([](World& world) {
+    std::pmr::vector<int> mine(world.rank() == 0 ? 10 : 0, 7, &world.arena());
+
+    const auto all = world.communicator().share(std::span(mine));
+
+    EXPECT_EQ(all[0].size(), 10U);
+    EXPECT_TRUE(all[1].empty());
+    world.communicator().barrier().wait();
+  });
+}
+
 template <typename Param>
 std::string links_and_ranks(const Param& param) {
   return test::name_of(std::get<0>(param)) + std::to_string(std::get<1>(param)) + "ranks";

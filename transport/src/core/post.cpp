@@ -555,8 +555,8 @@ std::vector<Block> CommunicatorCore::share(Block mine) {
     std::uint64_t bytes;
   };
   const ArenaCore& arena = world_->arena_core();
-  const Extent own{.offset = arena.offset_of(arena.resolve(mine.data, mine.bytes()), mine.bytes()),
-                   .bytes = mine.bytes()};
+  Extent own{.offset = 0, .bytes = mine.bytes()};
+  if (own.bytes > 0) own.offset = arena.offset_of(arena.resolve(mine.data, own.bytes), own.bytes);
   require(own.offset != shm::private_memory, "share",
           "the memory does not lie in this rank's arena");
   std::vector<Extent> ranges(group_.count());
