@@ -143,13 +143,21 @@ void check_runs(const SharesCut& cut, const Hierarchy& levels, const Posted& pos
   for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
     const std::string what = "block " + std::to_string(block) + ", node " + std::to_string(n);
     std::size_t bytes = 0;
+    std::vector<std::size_t> pieces;
+    cut.pieces_of(levels, posted, n, block, pieces);
     for (std::size_t r = 0; r < levels.nodes[n].size(); ++r) {
-      bytes += cut.piece(levels, posted, {n, r}, block).size();
+      const std::size_t piece = cut.piece(levels, posted, {n, r}, block).size();
+      if (pieces.at(r) != piece) throw std::runtime_error(what + ": pieces of different sizes");
+      bytes += piece;
     }
     if (bytes != ranges[n].size()) throw std::runtime_error(what + ": its range is not its pieces");
     Cover runs(what, ranges[n]);
     for (std::size_t owner = 0; owner < levels.most_members; ++owner) {
-      runs.add(cut.run(levels, posted, block, n, ranges[n], owner));
+      const Range run = cut.run(levels, posted, block, n, ranges[n], owner);
+      if (cut.runs_are_pieces() && run.size() != pieces.at(owner)) {
+        throw std::runtime_error(what + ": a rank does not own its own piece");
+      }
+      runs.add(run);
     }
     runs.finish();
   }

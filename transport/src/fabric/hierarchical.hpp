@@ -142,6 +142,9 @@ class SharesCut {
   /// The bytes of the share of the rank at `place` that are in the block.
   [[nodiscard]] Range piece(const Hierarchy& levels, const Posted& posted,
                             const Hierarchy::Place& place, std::size_t block) const noexcept;
+  /// The bytes of the pieces of all ranks of `node`, in one walk.
+  void pieces_of(const Hierarchy& levels, const Posted& posted, std::size_t node, std::size_t block,
+                 std::vector<std::size_t>& bytes) const;
   /// The range of each node.
   void lay_out(const Hierarchy& levels, const Posted& posted, std::size_t block,
                std::vector<Range>& ranges) const;
@@ -150,6 +153,10 @@ class SharesCut {
                           std::size_t node, const Range& range, std::size_t owner) const noexcept;
 
  private:
+  /// The part in the block of a share of which `before` bytes of the node stand before it.
+  [[nodiscard]] Range part_in(std::size_t block, std::size_t before,
+                              std::size_t share) const noexcept;
+
   bool single_;
   bool in_place_;
   bool runs_are_pieces_ = false;

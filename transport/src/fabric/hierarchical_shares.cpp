@@ -81,17 +81,33 @@ SharesCut::SharesCut(const Hierarchy& levels, const Posted& posted, bool single)
   runs_are_pieces_ = !single_ && levels.even && (!in_place_ || blocks_ <= 1);
 }
 
-Range SharesCut::piece(const Hierarchy& levels, const Posted& posted, const Hierarchy::Place& place,
-                       std::size_t block) const noexcept {
-  const std::size_t share = share_bytes(levels, posted, place);
-  std::size_t before = 0;  // of the share, in what the block takes a part of
-  for (std::size_t r = 0; in_place_ && r < place.rank; ++r) {
-    before += share_bytes(levels, posted, {place.node, r});
-  }
+Range SharesCut::part_in(std::size_t block, std::size_t before, std::size_t share) const noexcept {
   const auto part_below = [&](std::size_t end) {
     return std::clamp(end, before, before + share) - before;
   };
   return {part_below(block * window_), part_below((block + 1) * window_)};
+}
+
+Range SharesCut::piece(const Hierarchy& levels, const Posted& posted, const Hierarchy::Place& place,
+                       std::size_t block) const noexcept {
+  const std::size_t share = share_bytes(levels, posted, place);
+  if (blocks_ <= 1) return {0, share};
+  std::size_t before = 0;  // a block takes a part of the node's bytes, or of the share's
+  for (std::size_t r = 0; in_place_ && r < place.rank; ++r) {
+    before += share_bytes(levels, posted, {place.node, r});
+  }
+  return part_in(block, before, share);
+}
+
+void SharesCut::pieces_of(const Hierarchy& levels, const Posted& posted, std::size_t node,
+                          std::size_t block, std::vector<std::size_t>& bytes) const {
+  bytes.clear();
+  std::size_t before = 0;
+  for (std::size_t r = 0; r < levels.nodes[node].size(); ++r) {
+    const std::size_t share = share_bytes(levels, posted, {node, r});
+    bytes.push_back(part_in(block, before, share).size());
+    if (in_place_) before += share;
+  }
 }
 
 void SharesCut::lay_out(const Hierarchy& levels, const Posted& posted, std::size_t block,
@@ -149,18 +165,23 @@ class HierarchicalShares : public HierarchicalOperation {
     return cut_.run(*group.levels, posted, block, node, nodes_of(group, posted, block)[node],
                     owner);
   }
+  // Bytes of the range of `node` that a rank of this node owns.
+  [[nodiscard]] std::size_t run_bytes(const Group& group, const Posted& posted, std::size_t block,
+                                      std::size_t node, std::size_t owner) {
+    if (cut_.runs_are_pieces()) {
+      return cut_.piece(*group.levels, posted, {node, owner}, block).size();
+    }
+    return run(group, posted, block, node, owner).size();
+  }
   // Elements of the range of `node` that each rank of this node owns.
   std::span<const std::size_t> runs_of(Group& group, const Posted& posted, std::size_t block,
                                        std::size_t node);
-  // Of the share of rank `rank` of this node; and of all of them, in elements.
-  [[nodiscard]] Range piece_here(const Group& group, const Posted& posted, std::size_t rank,
-                                 std::size_t block) const noexcept {
-    return cut_.piece(*group.levels, posted, {group.levels->node, rank}, block);
-  }
   [[nodiscard]] Range own_piece(const Group& group, const Posted& posted,
                                 std::size_t block) const noexcept {
-    return piece_here(group, posted, group.levels->node_rank, block);
+    const Hierarchy& levels = *group.levels;
+    return cut_.piece(levels, posted, {levels.node, levels.node_rank}, block);
   }
+  // Elements of the pieces of all ranks of this node.
   std::span<const std::size_t> pieces_here(Group& group, const Posted& posted, std::size_t block);
 
   // Divides scratch into an area for each block under way, of `bytes` rounded up to whole lines.
@@ -206,7 +227,7 @@ std::span<const std::size_t> HierarchicalShares::runs_of(Group& group, const Pos
   std::vector<std::size_t>& shares = group.levels->shares;
   shares.resize(group.levels->members_here().size());
   for (std::size_t r = 0; r < shares.size(); ++r) {
-    shares[r] = run(group, posted, block, node, r).size() / element_bytes_;
+    shares[r] = run_bytes(group, posted, block, node, r) / element_bytes_;
   }
   return shares;
 }
@@ -214,10 +235,8 @@ std::span<const std::size_t> HierarchicalShares::runs_of(Group& group, const Pos
 std::span<const std::size_t> HierarchicalShares::pieces_here(Group& group, const Posted& posted,
                                                              std::size_t block) {
   std::vector<std::size_t>& shares = group.levels->shares;
-  shares.clear();
-  for (std::size_t r = 0; r < group.levels->members_here().size(); ++r) {
-    shares.push_back(piece_here(group, posted, r, block).size() / element_bytes_);
-  }
+  cut_.pieces_of(*group.levels, posted, group.levels->node, block, shares);
+  for (std::size_t& share : shares) share /= element_bytes_;
   return shares;
 }
 
@@ -256,8 +275,8 @@ Request HierarchicalAllgather::post_before(Group& group, const Posted& posted, s
   ConstBlock own = part_of(posted.input, piece);
   if (!cut_.in_place()) {
     std::size_t begin = range.begin;
-    for (std::size_t r = 0; r < levels.node_rank; ++r) {
-      begin += piece_here(group, posted, r, block).size();
+    for (const std::size_t share : pieces_here(group, posted, block).first(levels.node_rank)) {
+      begin += share * element_bytes_;
     }
     const Block packed = gathered(posted, block, {begin, begin + piece.size()});
     copy_from_rows(group.team, packed.data, posted.input, piece.begin, piece.size());
@@ -361,7 +380,7 @@ std::size_t HierarchicalReduceScatter::owned_bytes(const Group& group, const Pos
                                                    std::size_t block, std::size_t nodes) {
   std::size_t bytes = 0;
   for (std::size_t n = 0; n < nodes; ++n) {
-    bytes += run(group, posted, block, n, group.levels->node_rank).size();
+    bytes += run_bytes(group, posted, block, n, group.levels->node_rank);
   }
   return bytes;
 }
@@ -407,7 +426,7 @@ Request HierarchicalReduceScatter::post_before(Group& group, const Posted& poste
 Block HierarchicalReduceScatter::final_sums(Group& group, const Posted& posted, std::size_t block) {
   if (direct_) return own_sums(group, posted, block);
   const Hierarchy& levels = *group.levels;
-  const std::size_t bytes = run(group, posted, block, levels.node, levels.node_rank).size();
+  const std::size_t bytes = run_bytes(group, posted, block, levels.node, levels.node_rank);
   return row_of(slot(block) + input_bytes_ + sums_bytes_, posted.fingerprint.type, bytes);
 }
 
@@ -424,7 +443,7 @@ bool HierarchicalReduceScatter::describe_exchange(Group& group, const Posted& po
                                                   std::size_t block, Posted& exchange) {
   const Hierarchy& levels = *group.levels;
   for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
-    exchange.row_bytes_of.push_back(run(group, posted, block, n, levels.node_rank).size());
+    exchange.row_bytes_of.push_back(run_bytes(group, posted, block, n, levels.node_rank));
   }
   const std::size_t bytes = owned_bytes(group, posted, block, levels.nodes.size());
   exchange.input = as_const_block(node_sums(posted, block, {0, bytes}));
@@ -443,9 +462,10 @@ Request HierarchicalReduceScatter::post_after(Group& group, const Posted& posted
   levels.received.clear();
   Range own{};
   Range piece{range.begin, range.begin};
-  for (std::size_t r = 0; r < levels.members_here().size(); ++r) {
+  const std::span<const std::size_t> pieces = pieces_here(group, posted, block);
+  for (std::size_t r = 0; r < pieces.size(); ++r) {
     piece.begin = piece.end;
-    piece.end += piece_here(group, posted, r, block).size();
+    piece.end += pieces[r] * element_bytes_;
     if (r == levels.node_rank) own = piece;
     levels.sent.push_back(overlap(owned, piece).size() / element_bytes_);
   }
