@@ -20,6 +20,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -260,9 +261,14 @@ class Object {
     name(key) += std::to_string(value);
   }
   void time(const char* key, const TickScale& scale, std::uint64_t ticks) {
-    std::array<char, 40> digits{};
-    std::snprintf(digits.data(), digits.size(), "%.3f", scale.microseconds(ticks));
-    name(key) += ticks == 0 ? "null" : digits.data();
+    if (ticks == 0) {
+      name(key) += "null";
+      return;
+    }
+    std::array<char, 40> digits{};  // JSON has decimal points, whatever the program's locale
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(),
+                                   scale.microseconds(ticks), std::chars_format::fixed, 3);
+    name(key).append(digits.data(), end.ptr);
   }
 
  private:

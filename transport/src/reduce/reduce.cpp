@@ -27,7 +27,8 @@ std::span<const ReductionTable> reduction_tables() noexcept {
                      &avx2::find_division},
       ReductionTable{
           "avx512",
-          __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0,
+          __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+              __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0,
           &avx512::find, &avx512::find_division},
   };
 #else
