@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "weighted_layer.hpp"
 
@@ -80,12 +81,31 @@ memory::desc plain_weights(const ConvolutionSpec& spec) {
           spec.groups == 1 ? tag::oihw : tag::goihw};
 }
 
-dnnl::convolution_forward::primitive_desc forward_of(const Descriptions& d, const Engine::Impl& on,
+// With more padding on the right than on the left this kernel of oneDNN 2.6 was seen to read one
+// tap too many, from the next row: at stride 1, with at least 4 columns of padding, for some widths
+// and numbers of channels. Ranks at the right border of images that are split by columns have such
+// padding. The rule covers all that was seen, and more.
+bool is_broken(const dnnl::convolution_forward::primitive_desc& desc, const ConvolutionSpec& spec) {
+  return std::string_view(desc.impl_info_str()).starts_with("brgconv:") && spec.stride == 1 &&
+         spec.pad_right >= 4 && spec.pad_left < spec.pad_right;
+}
+
+// The first of oneDNN's kernels, from the fastest on, that is not broken.
+dnnl::convolution_forward::primitive_desc forward_of(const ConvolutionSpec& spec,
+                                                     const Descriptions& d, const Engine::Impl& on,
                                                      const dnnl::primitive_attr& attributes) {
-  return {{dnnl::prop_kind::forward_training, algorithm::convolution_direct, d.x, d.weights, d.bias,
-           d.result, d.strides, d.before, d.after},
-          attributes,
-          on.cpu()};
+  // next_impl() refers to it.
+  const dnnl::convolution_forward::desc operation(dnnl::prop_kind::forward_training,
+                                                  algorithm::convolution_direct, d.x, d.weights,
+                                                  d.bias, d.result, d.strides, d.before, d.after);
+  dnnl::convolution_forward::primitive_desc desc(operation, attributes, on.cpu());
+  while (is_broken(desc, spec)) {
+    if (desc.next_impl()) continue;
+    throw std::runtime_error(describe(spec) +
+                             ": oneDNN's kernel is broken for this padding; split the layer by "
+                             "rows, not by columns");
+  }
+  return desc;
 }
 
 // oneDNN 2.6 corrupts the heap in this kernel with fewer than 8 channels and a stride. It has no
@@ -126,10 +146,36 @@ dnnl::primitive_desc_base mirrored_backward_data(const ConvolutionSpec& spec,
   const bool faster = spec.type == DataType::f32 && spec.kernel_h * spec.kernel_w > 1 &&
                       spec.input.c >= vector && spec.filters >= vector;
   if (!possible || !faster || spec.groups > 1) return {};
-  const auto desc = forward_of(Descriptions(mirrored), on, scratchpad_attributes());
+  const auto desc = forward_of(mirrored, Descriptions(mirrored), on, scratchpad_attributes());
   // In oneDNN 2 the kernels of this family are those for AVX-512.
   if (!std::string_view(desc.impl_info_str()).starts_with("brgconv:")) return {};
   return desc;
+}
+
+// Does some window read an element of the image through this row or column of the kernel?
+bool reads_image(std::int64_t tap, std::int64_t padding, std::int64_t extent, std::int64_t windows,
+                 std::int64_t stride) {
+  for (std::int64_t i = 0; i < windows; ++i) {
+    const std::int64_t at = i * stride + tap - padding;
+    if (at >= 0 && at < extent) return true;
+  }
+  return false;
+}
+
+// The taps of a filter that read nothing but padding: their gradient is zero. In bf16 oneDNN 2.6
+// leaves there what the memory held, where an image is narrower than the stride.
+std::vector<std::size_t> taps_in_padding(const ConvolutionSpec& spec) {
+  std::vector<std::size_t> taps;
+  if (spec.type != DataType::bf16 || spec.stride == 1) return taps;
+  const Shape output = spec.output();
+  for (std::int64_t h = 0; h < spec.kernel_h; ++h) {
+    const bool row = reads_image(h, spec.pad_top, spec.input.h, output.h, spec.stride);
+    for (std::int64_t w = 0; w < spec.kernel_w; ++w) {
+      if (row && reads_image(w, spec.pad_left, spec.input.w, output.w, spec.stride)) continue;
+      taps.push_back(static_cast<std::size_t>(h * spec.kernel_w + w));
+    }
+  }
+  return taps;
 }
 
 // The backward kernels are asked for with the forward kernel as a hint, and with that of no
@@ -139,9 +185,9 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
   const Descriptions d(spec);
   const auto attributes = scratchpad_attributes();
   // What the spec does not want stays an empty descriptor, for which no memory is taken.
-  const auto hint = forward_of(d, on, attributes);
+  const auto hint = forward_of(spec, d, on, attributes);
   LayerKernels kernels;
-  kernels.forward = forward_of(d, on, scratchpad_attributes(spec.activation));
+  kernels.forward = forward_of(spec, d, on, scratchpad_attributes(spec.activation));
   const bool with_data = spec.input_gradient == InputGradient::wanted;
   if (with_data) kernels.backward_data = mirrored_backward_data(spec, on);
   if (kernels.backward_data) {
@@ -183,6 +229,7 @@ class Convolution::Impl {
  public:
   Impl(Engine& engine, const ConvolutionSpec& wanted, std::shared_ptr<PackedWeights> weights)
       : spec(wanted),
+        in_padding(taps_in_padding(wanted)),
         layer(engine,
               {.name = "Convolution",
                .input = spec.input,
@@ -212,7 +259,16 @@ class Convolution::Impl {
     }
   }
 
+  void unpack_gradients(std::span<float> oihw) {
+    layer.unpack_gradients(oihw);
+    const auto window = static_cast<std::size_t>(spec.kernel_h * spec.kernel_w);
+    for (const std::size_t tap : in_padding) {
+      for (std::size_t i = tap; i < oihw.size(); i += window) oihw[i] = 0.0F;
+    }
+  }
+
   ConvolutionSpec spec;
+  std::vector<std::size_t> in_padding;
   WeightedLayer layer;
 };
 
@@ -256,7 +312,7 @@ void Convolution::backward_weights(ConstAnyView x, ConstAnyView dy,
   impl_->layer.backward_weights(x, dy, bias_gradient);
 }
 
-void Convolution::unpack_gradients(std::span<float> oihw) { impl_->layer.unpack_gradients(oihw); }
+void Convolution::unpack_gradients(std::span<float> oihw) { impl_->unpack_gradients(oihw); }
 
 std::string Convolution::implementation() const { return impl_->layer.implementation(); }
 

@@ -268,6 +268,24 @@ INSTANTIATE_TEST_SUITE_P(Layers, Bf16ConvolutionTest,
                                          square(7, 20, 12, 5, 1, true), grouped(8, 32, 64, 4, 1),
                                          grouped(8, 32, 32, 32, 1), grouped(7, 24, 24, 24, 2)));
 
+// oneDNN leaves what the memory held, here the gradient of another layer.
+TEST_F(Bf16KernelTest, TheGradientOfWhatReadsPaddingAloneIsZero) {
+  const auto gradient = [this](const ConvolutionSpec& spec) {
+    const Tensor x = whole_tensor(spec.input, 1);
+    const Tensor dy = whole_tensor(spec.output(), 2);
+    const auto weights = whole_values(spec.weights(), 3);
+    const auto bias = whole_values(spec.bias ? spec.filters : 0, 4);
+    const Results<Convolution> results(engine, spec, x, dy, weights, bias);
+    EXPECT_EQ(results.dw, reference::convolution_backward_weights(spec, x, dy));
+  };
+  for (const std::int64_t stride : {2, 3, 4}) {
+    for (const std::int64_t side : {1, 2, 3}) {
+      gradient(square(8, 160, 32, 3, 1, true));
+      gradient(square(side, 160, 32, 3, stride, true));
+    }
+  }
+}
+
 TEST_F(Bf16KernelTest, FullyConnectedRoundsExactSumsOnce) {
   for (const Shape& input : {Shape{4, 1, 1, 24}, Shape{3, 2, 3, 16}}) {
     const FullyConnectedSpec spec{.input = input, .outputs = 10};
