@@ -26,6 +26,8 @@ void omp_set_num_threads(int threads);
 int omp_get_max_threads();
 void omp_set_dynamic(int dynamic);
 int omp_get_dynamic();
+int omp_get_active_level();
+int omp_get_max_active_levels();
 }
 #endif
 
@@ -67,8 +69,15 @@ void restore_host_settings() {
   omp_set_dynamic(host.dynamic);
 }
 
-// oneDNN's kernels are made for the threads that were asked for, and compute nothing of the share
-// of one that is missing.
+[[noreturn]] void refuse_team(int given, int threads) {
+  throw std::runtime_error("Engine: OpenMP gives " + std::to_string(given) + " threads where " +
+                           std::to_string(threads) +
+                           " are needed; raise OMP_THREAD_LIMIT, and make no call from within a "
+                           "parallel region");
+}
+
+// oneDNN's kernels are made for the threads that were asked for. They compute nothing of the share
+// of one that is missing, or wait for it.
 void require_whole_team([[maybe_unused]] int threads) {
 #ifdef _OPENMP
   int given = 0;
@@ -76,11 +85,7 @@ void require_whole_team([[maybe_unused]] int threads) {
     flush_denormals();
     if (part == 0) given = omp_get_num_threads();
   });
-  if (threads == 1 || given == threads) return;
-  throw std::runtime_error("Engine: OpenMP gives " + std::to_string(given) + " threads where " +
-                           std::to_string(threads) +
-                           " are needed; raise OMP_THREAD_LIMIT, and make no call from within a "
-                           "parallel region");
+  if (threads > 1 && given != threads) refuse_team(given, threads);
 #endif
 }
 
@@ -95,10 +100,11 @@ std::string text_of(const Shape& shape) {
 // thread, which another engine may have changed since.
 void prepare_team(int threads) {
   if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+  // Else the runtime may give fewer threads when the machine is busy.
+  if (omp_get_dynamic() != 0) omp_set_dynamic(0);
+  if (threads > 1 && omp_get_active_level() >= omp_get_max_active_levels()) refuse_team(1, threads);
   flush_denormals();
   if (prepared_threads >= threads) return;
-  // Else the runtime may give fewer threads when the machine is busy.
-  omp_set_dynamic(0);
   require_whole_team(threads);
   prepared_threads = threads;
 }

@@ -85,6 +85,21 @@ TEST(EngineTest, GivesTheHostProgramItsTeamBack) {
 }
 #endif
 
+// As within a parallel region: oneDNN would wait for threads that are not there.
+TEST(EngineTest, RefusesCallsWhereNoTeamCanBeMadeAlsoAfterTheFirst) {
+  Engine engine(2);
+  std::vector<float> values(4096, 1.0F);
+  const View<float> view(values.data(), {1, 1, 1, 4096});
+  add(engine, View<const float>(view), view);
+  const int levels = omp_get_max_active_levels();
+  omp_set_max_active_levels(0);
+
+  EXPECT_THROW(add(engine, View<const float>(view), view), std::runtime_error);
+
+  omp_set_max_active_levels(levels);
+  EXPECT_NO_THROW(add(engine, View<const float>(view), view));
+}
+
 TEST(EngineTest, NamesWhatItRunsOn) {
   EXPECT_THAT(instruction_set(), testing::AnyOf("baseline", "avx2", "avx512", "avx512_bf16"));
   EXPECT_THAT(onednn_version(), testing::StartsWith("2."));

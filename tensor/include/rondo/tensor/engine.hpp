@@ -31,8 +31,9 @@ class RONDO_TENSOR_API Engine {
   [[nodiscard]] std::pmr::memory_resource* memory() const noexcept;
 
   /// Where layers that are made from now on take what is theirs alone; null: memory(), as in the
-  /// beginning. What layers share comes from memory() in any case. Layers that never are in use at
-  /// the same time may be given the same memory, one after another.
+  /// beginning. Buffers that all layers share come from memory() in any case. Layers that never are
+  /// in use at the same time may be given the same memory, one after another; not those that share
+  /// weights, whose packed copies lie where the first layer that reads them was made.
   void set_layer_memory(std::pmr::memory_resource* memory) noexcept;
   [[nodiscard]] std::pmr::memory_resource* layer_memory() const noexcept;
 
