@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include <rondo/tensor/batch_norm.hpp>
 #include <rondo/train/executor.hpp>
@@ -23,8 +24,6 @@
 
 namespace rondo::train {
 namespace {
-
-constexpr float epsilon = tensor::BatchNormSpec{}.epsilon;
 
 /// The named arrays of a trained model.
 class Arrays {
@@ -58,12 +57,14 @@ struct ChannelMap {
   std::vector<float> shift = {};
 };
 
-ChannelMap map_of(const Arrays& arrays, const std::string& norm) {
+// Empty where the layer has other arrays than our batch norm.
+ChannelMap map_of(const Arrays& arrays, const std::string& norm, float epsilon) {
   const auto weight = arrays.learned(norm + ".weight");
   const auto bias = arrays.learned(norm + ".bias");
   const auto mean = arrays.measured(norm + ".running_mean");
   const auto variance = arrays.measured(norm + ".running_var");
   ChannelMap map;
+  if (std::min({bias.size(), mean.size(), variance.size()}) < weight.size()) return map;
   for (std::size_t c = 0; c < weight.size(); ++c) {
     map.factor.push_back(weight[c] / std::sqrt(variance[c] + epsilon));
     map.shift.push_back(bias[c] - mean[c] * map.factor[c]);
@@ -77,6 +78,7 @@ class Folder {
   explicit Folder(const TrainedModel& trained)
       : old_(trained),
         arrays_(trained),
+        shapes_(shapes_of(trained.model, 1)),
         readers_(trained.model.layers.size() + 1, 0),
         folds_(trained.model.layers.size()),
         value_(trained.model.layers.size() + 1, 0) {
@@ -95,20 +97,32 @@ class Folder {
   }
 
  private:
+  // What the layer does to each channel if it is a batch norm; else nothing. A program's own layer
+  // with statistics of batches need not be one.
+  [[nodiscard]] ChannelMap map_of_norm(std::size_t i) const {
+    const LayerSpec& layer = old_.model.layers[i];
+    if (!layer.kind->traits().batch_statistics) return {};
+    const KernelSpec spec = layer.kind->spec(shapes_[layer.inputs[0]]);
+    const auto* const norm = std::get_if<tensor::BatchNormSpec>(&spec);
+    return norm == nullptr ? ChannelMap{} : map_of(arrays_, layer.name, norm->epsilon);
+  }
+
   // A residual is added behind the norm, and its activation comes after that.
   void find_fold(std::size_t norm) {
     const LayerSpec& layer = old_.model.layers[norm];
     const ValueId x = layer.inputs[0];
-    if (!layer.kind->traits().batch_statistics || x == 0 || readers_[x] != 1) return;
+    if (x == 0 || readers_[x] != 1) return;
+    ChannelMap map = map_of_norm(norm);
+    if (map.factor.empty()) return;
     if (norm + 1 == old_.model.layers.size()) return;  // it gives the logits
     const bool adds = layer.inputs.size() == 2;
     const auto activation = adds ? tensor::Activation::none : layer.kind->traits().activation;
     folds_[x - 1] = old_.model.layers[x - 1].kind->with_bias(activation);
-    if (folds_[x - 1]) norms_.emplace_back(x - 1, norm);
+    if (folds_[x - 1]) norms_.push_back({x - 1, norm, std::move(map)});
   }
 
   [[nodiscard]] bool is_folded(std::size_t norm) const {
-    return std::ranges::any_of(norms_, [&](const auto& pair) { return pair.second == norm; });
+    return std::ranges::find(norms_, norm, &Fold::norm) != norms_.end();
   }
 
   // The last layer stays: it gives the logits.
@@ -141,9 +155,8 @@ class Folder {
       std::ranges::copy(arrays_.measured(entry.name),
                         folded.statistics.begin() + static_cast<std::ptrdiff_t>(entry.offset));
     }
-    for (const auto& [convolution, norm] : norms_) {
-      scale(old_.model.layers[convolution].name, map_of(arrays_, old_.model.layers[norm].name),
-            layout, folded.parameters);
+    for (const Fold& fold : norms_) {
+      scale(old_.model.layers[fold.convolution].name, fold.map, layout, folded.parameters);
     }
   }
 
@@ -161,12 +174,19 @@ class Folder {
     }
   }
 
+  struct Fold {
+    std::size_t convolution;  // the layer that takes over the batch norm
+    std::size_t norm;
+    ChannelMap map;  // of the batch norm
+  };
+
   const TrainedModel& old_;
   Arrays arrays_;
+  std::vector<tensor::Shape> shapes_;            // of every value
   std::vector<int> readers_;                     // of every value
   std::vector<std::optional<LayerKind>> folds_;  // of every layer that takes over a batch norm
-  std::vector<std::pair<std::size_t, std::size_t>> norms_;  // such a layer, and its batch norm
-  std::vector<ValueId> value_;                              // of every old value, the new one
+  std::vector<Fold> norms_;
+  std::vector<ValueId> value_;  // of every old value, the new one
 };
 
 }  // namespace
