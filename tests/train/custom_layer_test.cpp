@@ -116,6 +116,46 @@ TEST(CustomLayerTest, TrainsAsWhatItComputes) {
   EXPECT_EQ(with.gradients, without.gradients);
 }
 
+// A layer with one number for all channels.
+struct SlopeLayer {};
+
+class Slope final : public LayerType {
+ public:
+  std::string text() const override { return "slope"; }
+  tensor::Shape output(const tensor::Shape& input) const override { return input; }
+  LayerParameters parameters(const tensor::Shape& /*input*/) const override {
+    return {.learned = {{.name = "weight", .shape = {1}, .initial = Initial::ones}},
+            .statistics = {}};
+  }
+  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
+                                      bool /*input_gradient*/,
+                                      KernelPurpose /*purpose*/) const override {
+    return nullptr;  // only its parameters are looked at
+  }
+};
+
+std::shared_ptr<const LayerType> make_layer_type(const SlopeLayer& /*layer*/) {
+  return std::make_shared<Slope>();
+}
+
+// Where no channels are cut a rank holds all of a layer's parameters, whatever their shapes.
+TEST(CustomLayerTest, ParametersThatAreNotOfChannelsAreCutByNoGrid) {
+  ModelBuilder builder("sloped", {1, 8, 8, 2}, 3);
+  const ValueId x = builder.add("conv", ConvolutionLayer{.filters = 4}, ModelBuilder::input);
+  builder.add("fc", FullyConnectedLayer{.outputs = 3}, builder.add("slope", SlopeLayer{}, x));
+  const Model model = builder.finish();
+
+  const std::vector<LayerSplit> rows = {{.kind = SplitKind::space, .h = 2}, {}, {}};
+  const ParameterLayout layout = layout_of(model, rows, 2, 1);
+  EXPECT_EQ(layout.parameter_count, layout_of(model).parameter_count);
+
+  const std::vector<LayerSplit> filters = {
+      {.kind = SplitKind::channel, .channels = {.channels = 1, .filters = 2}}, {}, {}};
+  EXPECT_THAT(error_text<std::invalid_argument>(
+                  [&] { static_cast<void>(layout_of(model, filters, 2, 1)); }),
+              HasSubstr("parameter \"slope.weight\" cannot be cut"));
+}
+
 TEST(CustomLayerTest, FollowsTheLayoutOfItsInputOnAGrid) {
   const Model model = make_model(scaled);
   test::Network whole = network(scaled);

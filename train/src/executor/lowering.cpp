@@ -142,12 +142,25 @@ class Lowerer {
   Lowering result_;
 };
 
+// A program's own layer may have parameters of other shapes than those that slice() describes.
+void check_cut(const Parameter& parameter, const std::vector<Range>& ranges) {
+  bool fits = ranges.size() <= parameter.shape.size();
+  for (std::size_t i = 0; fits && i < ranges.size(); ++i) {
+    fits = ranges[i].first >= 0 && ranges[i].last <= parameter.shape[i];
+  }
+  if (fits) return;
+  throw std::invalid_argument("parameter \"" + parameter.name +
+                              "\" cannot be cut as LayerType::slice() of its layer says; "
+                              "override it for this grid");
+}
+
 // Vectors (biases, scales) are cut along their one dimension, weights along the first two: rows are
 // filters or outputs, columns are channels or inputs.
 void cut(Parameter& parameter, const ParameterSlice& slice) {
   const bool vector = parameter.shape.size() == 1;
   const std::vector<Range> ranges =
       vector ? std::vector<Range>{slice.elements} : std::vector<Range>{slice.rows, slice.columns};
+  check_cut(parameter, ranges);
   std::vector<std::int64_t> shape = parameter.shape;
   std::vector<std::int64_t> first(shape.size(), 0);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
@@ -167,14 +180,17 @@ class Slicer {
     for (std::size_t node = 0; node < lowering.graph.nodes.size(); ++node) {
       const auto layer = lowering.graph.nodes[node].layer;
       if (!layer) continue;
-      slices_.push_back(model.layers[*layer].kind->slice(lowering.layouts[node], rank));
+      const NodeLayout& layout = lowering.layouts[node];
+      const bool whole = !layout.by_channel() && layout.x.parts().c == 1 && layout.y.parts().c == 1;
+      slices_.push_back(whole ? std::nullopt
+                              : std::optional(model.layers[*layer].kind->slice(layout, rank)));
     }
   }
 
   void cut_all(std::vector<Parameter>& parameters, std::size_t& count) const {
     count = 0;
     for (Parameter& parameter : parameters) {
-      cut(parameter, slices_[index_of(parameter.layer())]);
+      if (const auto& slice = slices_[index_of(parameter.layer())]) cut(parameter, *slice);
       parameter.offset = count;
       count += parameter.size();
     }
@@ -187,7 +203,9 @@ class Slicer {
   }
 
   const Model& model_;
-  std::vector<ParameterSlice> slices_;  // in the model's order, which lowering keeps
+  // In the model's order, which lowering keeps; none for a layer whose parameters a rank holds
+  // whole.
+  std::vector<std::optional<ParameterSlice>> slices_;
 };
 
 // A change of layout sends what ranks need and do not hold, and the gradient the opposite way.
