@@ -235,6 +235,18 @@ TEST_F(Bf16TrainingTest, EvaluatesLikeFp32AndGivesLogits) {
   EXPECT_NEAR(rounded.evaluate(samples.part(3, 5)).sum, remainder, of_a_loss * remainder);
 }
 
+TEST_F(Bf16TrainingTest, InfersWhatItEvaluates) {
+  const Model model = make_model("resnet8");
+  const test::Samples samples = test::make_samples(model, 4);
+  Network net(model, {.evaluation_batch = 4, .precision = DataType::bf16});
+  net.executor.evaluate(samples.batch(), net.parameters, net.statistics);
+  const auto evaluated = net.executor.logits();
+  const std::vector<float> expected(evaluated.begin(), evaluated.end());
+  Network other(model, {.evaluation_batch = 4, .precision = DataType::bf16});
+
+  EXPECT_THAT(other.executor.infer(samples.images, 4), testing::ElementsAreArray(expected));
+}
+
 TEST_F(Bf16TrainingTest, GivesTheSameBitsEveryTime) {
   Network first = network_of("resnet8", DataType::bf16, 8);
   Network second = network_of("resnet8", DataType::bf16, 8);

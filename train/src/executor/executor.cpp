@@ -298,8 +298,9 @@ std::span<const float> Executor::Impl::infer(std::span<const float> images, std:
   evaluated_ = 0;
   if (samples == 0) return {};
   const bool packed = std::exchange(packed_for_, 0) == samples;
-  run_inference({.samples = samples, .images = images},
-                {state_.parameters, state_.statistics, packed});
+  const BatchPlan& plan = run_inference({.samples = samples, .images = images},
+                                        {state_.parameters, state_.statistics, packed});
+  static_cast<void>(logits_of(plan));  // in bf16 they are converted
   packed_for_ = samples;
   return logits();
 }
