@@ -119,6 +119,18 @@ TEST(ZooTest, TakesOtherImagesAndClasses) {
   EXPECT_THAT(find(layout.parameters, "fc3.weight").shape, ElementsAre(100, 84));
 }
 
+// Ranks compare descriptions, and a resumed run does.
+TEST(ZooTest, DescribesTheMomentumOfBatchNorm) {
+  const auto description = [](const BatchNormLayer& norm) {
+    return description_of(
+        {.name = "test",
+         .input = {1, 4, 4, 2},
+         .classes = 2,
+         .layers = {{"norm", norm, {0}}, {"fc", FullyConnectedLayer{.outputs = 2}, {1}}}});
+  };
+  EXPECT_NE(description({}), description({.momentum = 0.05F}));
+}
+
 TEST(ZooTest, ListsTheNamesWhenThereIsNoSuchModel) {
   EXPECT_THAT(
       [] { (void)make_model("lenet6"); },
@@ -195,6 +207,11 @@ TEST_P(ShapesTest, AreRefused) {
 INSTANTIATE_TEST_SUITE_P(
     , ShapesTest,
     testing::Values(Mistake{"WithoutLayers", {}, "", ""},
+                    Mistake{"OfPoolingWithPaddingLikeItsWindow",
+                            {{"pool", PoolingLayer{.window = 2, .stride = 2, .padding = 2}, {0}},
+                             {"fc", classes, {1}}},
+                            "layer pool",
+                            "its padding must be less than its window"},
                     Mistake{"OfAValueThatNobodyHasWritten",
                             {{"fc", classes, {1}}},
                             "layer fc",

@@ -181,8 +181,11 @@ class BatchNorm final : public LayerType {
   explicit BatchNorm(const BatchNormLayer& layer) : layer_(layer) {}
 
   std::string text() const override {
-    return fmt::format("norm act{} residual{}", static_cast<int>(layer_.activation),
-                       layer_.residual ? 1 : 0);
+    // The usual momentum is not named, so that what was recorded of such models stays valid.
+    const bool usual = layer_.momentum == BatchNormLayer{}.momentum;
+    return fmt::format("norm act{} residual{}{}", static_cast<int>(layer_.activation),
+                       layer_.residual ? 1 : 0,
+                       usual ? "" : fmt::format(" momentum{}", layer_.momentum));
   }
 
   LayerTraits traits() const noexcept override {

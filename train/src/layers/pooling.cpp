@@ -230,6 +230,9 @@ class Pooling final : public LayerType {
 
   tensor::Shape output(const tensor::Shape& input) const override {
     check_windows(windows_of(layer_), input);
+    if (layer_.padding >= layer_.window) {
+      throw std::invalid_argument("its padding must be less than its window");
+    }
     return spec_of(layer_, input).output();
   }
 
