@@ -44,9 +44,9 @@ std::string read_all(int fd) {
 
 // What the shell of whoever runs the tests may have, and what changes how ranks are started.
 constexpr const char* of_the_shell[] = {
-    "RONDO_RANK",      "RONDO_SIZE",         "RONDO_COORDINATOR", "RONDO_FAKE_NODES",
-    "RONDO_THREADS",   "RONDO_FABRIC",       "RONDO_INTERFACE",   "RONDO_LATENCY_US",
-    "OMP_NUM_THREADS", "RONDO_BANDWIDTH_GBS"};
+    "RONDO_RANK",       "RONDO_SIZE",      "RONDO_COORDINATOR",  "RONDO_FAKE_NODES",
+    "RONDO_LOCAL_RANK", "RONDO_THREADS",   "RONDO_FABRIC",       "RONDO_INTERFACE",
+    "RONDO_LATENCY_US", "OMP_NUM_THREADS", "RONDO_BANDWIDTH_GBS"};
 
 [[noreturn]] void become(std::vector<std::string>& command, const Environment& environment) {
   for (const char* name : of_the_shell) unsetenv(name);

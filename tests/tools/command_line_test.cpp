@@ -61,6 +61,34 @@ TEST(CommandLineTest, FailsWhereItsOutputIsLost) {
   }
 }
 
+// It said nothing: that was left to rank 0, which need not have the same files.
+TEST(CommandLineTest, ARankThatJoinsNoOthersSaysWhatIsWrong) {
+  const Ended ended = rondo({"config", "absent.toml"}, {{"RONDO_RANK", "1"}, {"RONDO_SIZE", "2"}});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err),
+              testing::ElementsAre(testing::AllOf(testing::StartsWith("rondo: rank 1 on "),
+                                                  HasSubstr("absent.toml"))));
+}
+
+TEST(CommandLineTest, OfRanksThatWillJoinTheFirstOfEachHostSaysWhatIsWrong) {
+  const auto on_second_host = [](const char* local_rank) -> Environment {
+    return {{"RANK", "3"},
+            {"WORLD_SIZE", "4"},
+            {"LOCAL_RANK", local_rank},
+            {"LOCAL_WORLD_SIZE", "2"},
+            {"MASTER_ADDR", "localhost"},
+            {"MASTER_PORT", "29500"},
+            {"TORCHELASTIC_RUN_ID", "none"}};
+  };
+  for (const char* command : {"train", "eval"}) {
+    const Ended first = rondo({command, "absent.toml"}, on_second_host("0"));
+    const Ended second = rondo({command, "absent.toml"}, on_second_host("1"));
+    EXPECT_THAT(lines(first.err), testing::ElementsAre(testing::StartsWith("rondo: rank 3 on ")));
+    EXPECT_EQ(second.err, "");
+    EXPECT_EQ(second.status, first.status);
+  }
+}
+
 // A mistake, and what the line about it says.
 struct Mistake {
   const char* name;

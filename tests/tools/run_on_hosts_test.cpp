@@ -55,10 +55,11 @@ class RunOnHostsTest : public testing::Test {
 };
 
 TEST_F(RunOnHostsTest, TellsEachRankItsPlaceInBlocks) {
-  const Ended ended = run_shell(5, "echo $RONDO_RANK of $RONDO_SIZE");
+  const Ended ended = run_shell(5, "echo $RONDO_RANK of $RONDO_SIZE, $RONDO_LOCAL_RANK here");
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(lines(ended.out),
-              UnorderedElementsAre("0 of 5", "1 of 5", "2 of 5", "3 of 5", "4 of 5"));
+              UnorderedElementsAre("0 of 5, 0 here", "1 of 5, 1 here", "2 of 5, 0 here",
+                                   "3 of 5, 1 here", "4 of 5, 2 here"));
   EXPECT_THAT(ended.err, HasSubstr("rank 1 on localhost: pid"));
   EXPECT_THAT(ended.err, HasSubstr("rank 2 on 127.0.0.1: pid"));
 }
@@ -120,6 +121,17 @@ TEST_F(RunOnHostsTest, ShowsTheSecretToNobody) {
 TEST_F(RunOnHostsTest, EndsWithTheStatusOfTheFirstRankThatFailed) {
   EXPECT_EQ(run_shell(3, "exit $((3 * (RONDO_RANK == 2)))").status, 3);
   EXPECT_EQ(run_shell(3, "[ $RONDO_RANK = 2 ] && kill -9 $$; exit 4").status, 128 + SIGKILL);
+}
+
+// Ranks 2 to 4 are on the second host, of which nobody said anything.
+TEST_F(RunOnHostsTest, TheFirstRankOfAHostSaysWhichFileIsMissingThere) {
+  const Ended ended =
+      run_shell(5, "[ $RONDO_RANK -lt 2 ] || exec '" + rondo_path() + "' train absent.toml");
+  std::vector<std::string> said = lines(ended.err);
+  std::erase_if(
+      said, [](const std::string& line) { return line.find("absent.toml") == std::string::npos; });
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(said, ElementsAre(StartsWith("rondo: rank 2 on ")));
 }
 
 TEST_F(RunOnHostsTest, ForwardsSignalsToTheRanks) {

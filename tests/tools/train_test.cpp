@@ -294,6 +294,18 @@ TEST_F(TrainTest, PrintsAConfigurationErrorOnceUnderRondoRun) {
   EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("epochs")));
 }
 
+// Another rank may have more cores, so that rank 0 may have nothing to say.
+TEST_F(TrainTest, ARankSaysThatItHasFewerCoresThanThreads) {
+  const Ended ended = rondo({"train", "--threads", "4096", config()},
+                            {{"RONDO_COORDINATOR", "local:" + std::string(32, 'a')},
+                             {"RONDO_RANK", "1"},
+                             {"RONDO_LOCAL_RANK", "1"},
+                             {"RONDO_SIZE", "2"}});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err),
+              ElementsAre(HasSubstr("rondo: rank 1: 4096 threads were asked for")));
+}
+
 TEST_F(TrainTest, RefusesAFolderThatCannotBeMade) {
   const Ended ended = rondo({"train", "-n", "2", "--out", config() + "/below", config()});
   EXPECT_EQ(ended.status, 2);

@@ -264,6 +264,7 @@ int measure_as_rank(const Bench& bench, const BenchOptions& options) {
 // The same command line comes here twice: as the launcher, which checks it and starts ranks, and as
 // each rank, which measures.
 int run_operation(const OperationKind& kind, BenchOptions options, const CommandLine& line) {
+  let_speak(Speaker::first_of_host);
   PlacementRequest& request = options.launch.placement;
   if (is_rank()) {
     refuse_other_job(request.ranks, options.launch.fabric);

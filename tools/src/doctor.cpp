@@ -8,10 +8,8 @@
 // answered and have this version are then measured against each other.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -40,11 +38,6 @@ struct DoctorOptions {
 
 // A host may have slow disks and a slow login, and measures for some seconds.
 constexpr std::chrono::seconds host_deadline{40};
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
-}
 
 // Shows each finding as soon as it is there, to people.
 class Reporter {

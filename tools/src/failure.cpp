@@ -19,9 +19,12 @@
 #include <rondo/transport/error.hpp>
 
 #include "launch/environment.hpp"
+#include "machine.hpp"
 
 namespace rondo::tools {
 namespace {
+
+Speaker speaker = Speaker::every_rank;
 
 // Messages of libraries may have several lines.
 std::string one_line(std::string text) {
@@ -53,7 +56,23 @@ std::optional<std::string> own_rank() {
   }
 }
 
+// Where rank 0 cannot be trusted to have the same error: before the ranks have met, each reads the
+// files of its own host.
+bool speaks_beside_rank_0() {
+  switch (speaker) {
+    case Speaker::every_rank:
+      return true;
+    case Speaker::first_of_host:
+      return is_first_of_host();
+    case Speaker::rank_0:
+      break;
+  }
+  return false;
+}
+
 }  // namespace
+
+void let_speak(Speaker which) { speaker = which; }
 
 // Configuration and data are read by all ranks alike; a lost peer looks different to each.
 Failure describe(const std::exception_ptr& exception) {
@@ -80,7 +99,6 @@ Failure describe(const std::exception_ptr& exception) {
   }
 }
 
-// Errors that all ranks have are said once, by rank 0.
 int report(const std::exception_ptr& exception) {
   const Failure failure = describe(exception);
   const auto rank = own_rank();
@@ -91,6 +109,8 @@ int report(const std::exception_ptr& exception) {
     fmt::print(stderr, "rondo: rank {}: {}\n", *rank, failure.text);
   } else if (*rank == "0") {
     fmt::print(stderr, "rondo: {}\n", failure.text);
+  } else if (speaks_beside_rank_0()) {
+    fmt::print(stderr, "rondo: rank {} on {}: {}\n", *rank, host_name(), failure.text);
   }
   return failure.status;
 }

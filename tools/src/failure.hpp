@@ -36,8 +36,18 @@ struct Failure {
 
 [[nodiscard]] Failure describe(const std::exception_ptr& exception);
 
+/// Which ranks say an error that all ranks of a job should have alike. Rank 0 always does.
+enum class Speaker {
+  every_rank,     ///< of a command that joins no others: which of them fail is not known
+  first_of_host,  ///< before the ranks have met: files may differ from host to host
+  rank_0,         ///< once they have
+};
+
+/// For all later report() of this process; every_rank before the first call.
+void let_speak(Speaker which);
+
 /// Writes one line to stderr, with the rank in front where it says more; what all ranks have in
-/// common is left to rank 0. Returns the exit status.
+/// common is left to those that let_speak() has named. Returns the exit status.
 int report(const std::exception_ptr& exception);
 
 }  // namespace rondo::tools

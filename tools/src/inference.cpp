@@ -91,6 +91,7 @@ int evaluate_as_rank(const EvalRequest& request, const Trained& trained) {
 
 // A mistake is found before ranks start, and is said once.
 int run_eval(EvalRequest request, const CommandLine& line) {
+  let_speak(Speaker::first_of_host);
   PlacementRequest& placement = request.launch.placement;
   const Trained trained = find_trained(request.trained);
   // The launcher starts this program again, once for each rank.

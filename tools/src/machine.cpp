@@ -15,8 +15,10 @@
 #include <hwloc.h>
 #include <sched.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
@@ -228,6 +230,11 @@ void refuse_too_many_threads(const PlacementRequest& request, std::size_t ranks,
 }
 
 }  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
+}
 
 Machine read_machine() {
   const Topology topology = load_topology();

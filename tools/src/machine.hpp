@@ -30,6 +30,9 @@ struct Machine {
   std::uint64_t numa_memory_bytes = 0;  ///< of its NUMA domains, as hwloc counts them
 };
 
+/// As other hosts may know this one.
+[[nodiscard]] std::string host_name();
+
 /// Asks hwloc.
 [[nodiscard]] Machine read_machine();
 

@@ -355,7 +355,8 @@ void refuse_more_threads_than_cores(const PlacementRequest& request) {
   const int threads = request.threads > 0 ? request.threads : threads_from_environment();
   const auto cores = static_cast<int>(read_machine().cores.size());
   if (threads <= std::max(cores, 1) || request.oversubscribe) return;
-  throw UsageError(fmt::format(
+  // Ranks need not have the same number of cores: each that has too few says so.
+  throw std::invalid_argument(fmt::format(
       "{} threads were asked for, but a rank may use {} cores here; ask for fewer, give the "
       "launcher fewer ranks, or add --oversubscribe",
       threads, cores));
@@ -380,6 +381,7 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
 }
 
 int run_train(const TrainRequest& options) {
+  let_speak(Speaker::first_of_host);
   const train::Experiment experiment =
       train::read_experiment(options.config, all_settings(options));
   static_cast<void>(steps_of(options));  // a mistake ends here, said once

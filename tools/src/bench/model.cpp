@@ -153,6 +153,7 @@ void refuse_precision(tensor::DataType precision) {
 }
 
 int run_model(ModelOptions options, const CommandLine& line) {
+  let_speak(Speaker::first_of_host);
   PlacementRequest& placement = options.launch.placement;
   // Launcher and ranks both check: a rank may have been started by another launcher.
   const train::Model model = model_of(options);

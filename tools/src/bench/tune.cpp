@@ -284,6 +284,7 @@ int tune_as_rank(const TuneOptions& options) {
 }
 
 int run_tune(TuneOptions options, const CommandLine& line) {
+  let_speak(Speaker::first_of_host);
   PlacementRequest& placement = options.launch.placement;
   if (is_rank()) {
     refuse_other_job(placement.ranks, options.launch.fabric);

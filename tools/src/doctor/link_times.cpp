@@ -136,10 +136,12 @@ Json measure_reduction(transport::World& world) {
 }  // namespace
 
 int measure_links_as_rank() {
+  let_speak(Speaker::first_of_host);
   transport::WorldOptions options = world_options();
   options.deadline = deadline;
   options.rendezvous_deadline = rendezvous_deadline;
   transport::World world = transport::World::attach(options);
+  let_speak(Speaker::rank_0);
   Json report = {{"route", world.route()}, {"pairs", Json::array()}};
   for (const std::pair<int, int>& ranks : pairs_of(world.size())) {
     PairTimes pair;

@@ -2,7 +2,7 @@
 // them, a rank reads them, and a rank that was asked for something else refuses.
 //
 // The variables are those of the library (transport/README.md): ranks that another launcher starts
-// have the same. RONDO_THREADS is the program's own.
+// have the same. RONDO_THREADS and RONDO_LOCAL_RANK are the program's own.
 
 #include "launch/environment.hpp"
 
@@ -28,9 +28,9 @@ namespace {
 
 // Variables that describe one rank of one job: what an outer job has set must not reach the ranks
 // of an inner one.
-constexpr std::array<std::string_view, 7> own_names = {
-    "RONDO_COORDINATOR", "RONDO_RANK",      "RONDO_SIZE",    "RONDO_THREADS",
-    "RONDO_LISTENER",    "RONDO_SECRET_FD", "RONDO_RECORDER"};
+constexpr std::array<std::string_view, 8> own_names = {
+    "RONDO_COORDINATOR", "RONDO_RANK",     "RONDO_SIZE",      "RONDO_LOCAL_RANK",
+    "RONDO_THREADS",     "RONDO_LISTENER", "RONDO_SECRET_FD", "RONDO_RECORDER"};
 
 std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
@@ -140,6 +140,15 @@ std::string rank_name() {
   return rank ? std::to_string(rank->rank) : "0";
 }
 
+bool is_first_of_host() {
+  if (variable("RONDO_RANK") != nullptr) {
+    const char* const local = variable("RONDO_LOCAL_RANK");
+    return local == nullptr || std::string_view(local) == "0";
+  }
+  const auto rank = transport::launched();
+  return !rank || rank->local_rank <= 0;
+}
+
 int size_from_environment() {
   if (variable("RONDO_RANK") != nullptr) return number_from("RONDO_SIZE");
   const auto rank = transport::launched();
@@ -168,6 +177,7 @@ std::vector<std::string> environment_of(const RankEnvironment& rank) {
   entries.push_back("RONDO_COORDINATOR=" + rank.coordinator);
   entries.push_back(fmt::format("RONDO_RANK={}", rank.rank));
   entries.push_back(fmt::format("RONDO_SIZE={}", rank.size));
+  entries.push_back(fmt::format("RONDO_LOCAL_RANK={}", rank.local_rank));
   entries.push_back(fmt::format("RONDO_THREADS={}", rank.threads));
   if (rank.listener >= 0) entries.push_back(fmt::format("RONDO_LISTENER={}", rank.listener));
   if (rank.secret >= 0) entries.push_back(fmt::format("RONDO_SECRET_FD={}", rank.secret));

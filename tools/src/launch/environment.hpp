@@ -12,6 +12,7 @@ struct RankEnvironment {
   std::string coordinator = {};            ///< RONDO_COORDINATOR: where the ranks find each other
   int rank = 0;                            ///< RONDO_RANK
   int size = 1;                            ///< RONDO_SIZE
+  int local_rank = 0;                      ///< RONDO_LOCAL_RANK: among the ranks of this host
   int threads = 1;                         ///< RONDO_THREADS
   int listener = -1;                       ///< RONDO_LISTENER: an inherited socket; -1: none
   int secret = -1;                         ///< RONDO_SECRET_FD: an inherited file; -1: none
@@ -28,6 +29,9 @@ struct RankEnvironment {
 
 /// The rank's number; "0" when this process was not started as a rank.
 [[nodiscard]] std::string rank_name();
+
+/// Is it the first rank of its host, as far as its launcher has told?
+[[nodiscard]] bool is_first_of_host();
 
 /// The number of ranks; 0 when this process was not started as a rank.
 [[nodiscard]] int size_from_environment();

@@ -167,11 +167,14 @@ JoinedRank join_as_rank(transport::WorldOptions options, PlacementRequest reques
         request.threads > 0 ? request.threads : std::max(threads_from_environment(), 1);
     auto team = make_openmp_team(threads);
     options.team = team.get();
-    return {std::move(team), transport::World::attach(options), threads};
+    transport::World world = transport::World::attach(options);
+    let_speak(Speaker::rank_0);
+    return {std::move(team), std::move(world), threads};
   }
   auto team = std::make_unique<LateTeam>();
   options.team = team.get();
   transport::World world = transport::World::attach(options);
+  let_speak(Speaker::rank_0);
   const Share share = checked_share(world, ranks_of_host(world), request);
   // Before the first parallel region: OpenMP's threads inherit where their first thread may run.
   if (!share.cores.empty()) bind_to(cpus_of(share.cores));

@@ -26,7 +26,7 @@ struct JoinedRank {
 /// compare where they may run: cores that the launcher gave to one rank alone stay so; a set that
 /// all ranks of the host share is divided among them as `rondo run` does. Each rank then says on
 /// stderr where it runs. `request.ranks` is not used. Throws UsageError for more threads than
-/// cores, unless `request.oversubscribe`.
+/// cores, unless `request.oversubscribe`. From then on rank 0 says what all ranks have in common.
 [[nodiscard]] JoinedRank join_as_rank(transport::WorldOptions options, PlacementRequest request);
 
 /// Where a rank may run: a bit for each CPU.

@@ -126,6 +126,7 @@ RankEnvironment environment_for(const Job& job, const Bootstrap& bootstrap,
   RankEnvironment environment;
   environment.coordinator = bootstrap.coordinator;
   environment.rank = rank;
+  environment.local_rank = rank - job.first;
   environment.size = job.size > 0 ? job.size : job.placement.ranks();
   environment.threads = job.placement.threads;
   environment.listener = rank == 0 ? bootstrap.listener.value() : -1;
