@@ -317,6 +317,56 @@ TEST_P(LinkTcpTest, DropsStrangersAndServesItsPeers) {
   exchange(0, 1, 4, pattern(100, 4));
 }
 
+// A connection, and what is sent over it.
+class LinkTcpStrangerTest : public testing::Test {
+ protected:
+  LinkTcpStrangerTest() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+    stranger_.socket = shm::Descriptor(ends[0]);
+    other_ = shm::Descriptor(ends[1]);
+  }
+
+  void say(std::span<const std::byte> bytes) const {
+    EXPECT_EQ(::send(other_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  tcp::Greeting hear_at(std::chrono::nanoseconds time) {
+    return tcp::take_hello(stranger_, heard_, std::chrono::steady_clock::time_point(time));
+  }
+  [[nodiscard]] std::uint32_t rank_heard() const { return heard_.rank; }
+
+ private:
+  tcp::Stranger stranger_ = {};
+  shm::Descriptor other_ = {};
+  tcp::Hello heard_ = {};
+};
+
+// It stayed for ever, and what waited for something else never slept.
+TEST_F(LinkTcpStrangerTest, IsRefusedAWhileAfterAPartOfItsHello) {
+  using namespace std::chrono_literals;
+  const tcp::Hello hello{.magic = tcp::hello_magic, .rank = 7, .size = 9};
+  EXPECT_EQ(hear_at(1h), tcp::Greeting::waits) << "it has said nothing";
+  EXPECT_EQ(hear_at(2h), tcp::Greeting::waits);
+
+  say(std::as_bytes(std::span(&hello, 1)).first(9));
+
+  EXPECT_EQ(hear_at(3h), tcp::Greeting::waits);
+  EXPECT_EQ(hear_at(3h + 5s - 1ns), tcp::Greeting::waits);
+  EXPECT_EQ(hear_at(3h + 5s), tcp::Greeting::refused);
+}
+
+TEST_F(LinkTcpStrangerTest, MaySendItsHelloInParts) {
+  using namespace std::chrono_literals;
+  const tcp::Hello hello{.magic = tcp::hello_magic, .rank = 7, .size = 9};
+  say(std::as_bytes(std::span(&hello, 1)).first(9));
+  EXPECT_EQ(hear_at(1h), tcp::Greeting::waits);
+  say(std::as_bytes(std::span(&hello, 1)).subspan(9));
+
+  EXPECT_EQ(hear_at(1h + 1s), tcp::Greeting::done);
+  EXPECT_EQ(rank_heard(), 7U);
+}
+
 TEST_P(LinkTcpTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
   const Bytes early = pattern(3'000'000, 5);
   const Bytes behind = pattern(10, 6);

@@ -293,6 +293,22 @@ Greeting say_hello(int socket, const Hello& hello) noexcept {
   return sent == sizeof hello ? Greeting::done : Greeting::refused;
 }
 
+Greeting take_hello(Stranger& stranger, Hello& hello,
+                    std::chrono::steady_clock::time_point now) noexcept {
+  constexpr std::chrono::seconds patience{5};
+  const int socket = stranger.socket.get();
+  const ssize_t seen = ::recv(socket, &hello, sizeof hello, MSG_PEEK);
+  if (would_wait(seen)) return Greeting::waits;
+  if (seen < 0) return Greeting::failed;
+  if (seen == 0) return Greeting::refused;
+  if (seen < ssize_t{sizeof hello}) {
+    if (!stranger.half_since) stranger.half_since = now;
+    return now - *stranger.half_since < patience ? Greeting::waits : Greeting::refused;
+  }
+  ::recv(socket, &hello, sizeof hello, 0);
+  return Greeting::done;
+}
+
 Greeting take_welcome(int socket) noexcept {
   std::uint64_t answer = 0;
   const ssize_t seen = ::recv(socket, &answer, sizeof answer, MSG_PEEK);

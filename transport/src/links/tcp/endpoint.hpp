@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -96,7 +97,18 @@ enum class Greeting : std::uint8_t {
 };
 /// Sends `hello` over a socket that is being connected.
 [[nodiscard]] Greeting say_hello(int socket, const Hello& hello) noexcept;
-/// Takes the answer to it.
+/// A connection that has been made, and that has not yet introduced itself.
+struct Stranger {
+  shm::Descriptor socket = {};
+  std::uint32_t watched = 0;  ///< the events for which its owner watches it
+  std::optional<std::chrono::steady_clock::time_point> half_since = {};  ///< a part of the hello
+};
+/// Takes the hello. A stranger that has sent a part of it is refused 5 s later: its socket can be
+/// read from until then, so that a rank that waits for it does not sleep. One that says nothing may
+/// take its time.
+[[nodiscard]] Greeting take_hello(Stranger& stranger, Hello& hello,
+                                  std::chrono::steady_clock::time_point now) noexcept;
+/// Takes the answer to a hello.
 [[nodiscard]] Greeting take_welcome(int socket) noexcept;
 /// Answers a hello. False: the other side has gone.
 [[nodiscard]] bool say_welcome(int socket) noexcept;

@@ -88,10 +88,6 @@ class TcpLink final : public Link {
   Pools pools_;
   std::vector<Peer> peers_;  // by rank
   std::vector<int> listed_;  // those that progress() visits; as large as peers_ from the start
-  struct Stranger {
-    shm::Descriptor socket;
-    std::uint32_t watched = 0;
-  };
   std::vector<Stranger> strangers_;     // connections that have not introduced themselves
   std::vector<std::uint32_t> watched_;  // of the listening sockets
   unsigned calls_ = 0;
@@ -297,10 +293,8 @@ bool TcpLink::look_for_connections() {
   }
   for (std::size_t i = 0; i < strangers_.size();) {
     Hello hello;
-    const ssize_t seen = ::recv(strangers_[i].socket.get(), &hello, sizeof hello, MSG_PEEK);
-    const bool waits =
-        seen < 0 ? errno == EAGAIN || errno == EINTR : seen > 0 && seen < ssize_t{sizeof hello};
-    if (waits) {
+    const Greeting greeting = take_hello(strangers_[i], hello, Clock::now());
+    if (greeting == Greeting::waits) {
       i += 1;
       continue;
     }
@@ -308,9 +302,7 @@ bool TcpLink::look_for_connections() {
     shm::Descriptor socket = std::move(strangers_[i].socket);
     strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(i));
     moved = true;
-    if (seen != sizeof hello || !endpoint_.knows(hello)) continue;
-    ::recv(socket.get(), &hello, sizeof hello, 0);
-    admit(hello, std::move(socket));
+    if (greeting == Greeting::done && endpoint_.knows(hello)) admit(hello, std::move(socket));
   }
   return moved;
 }
