@@ -148,6 +148,24 @@ TEST(LinkTcpOpenTest, NamesAllItsInterfaces) {
   EXPECT_EQ(open_tcp(0, 1, "lo,lo")->route(), "tcp: sockets over lo and lo");
 }
 
+int rank_of(int family, const char* text) {
+  tcp::SocketAddress address;
+  auto& four = reinterpret_cast<sockaddr_in&>(address.storage);
+  auto& six = reinterpret_cast<sockaddr_in6&>(address.storage);
+  void* const bytes = family == AF_INET ? static_cast<void*>(&four.sin_addr) : &six.sin6_addr;
+  EXPECT_EQ(::inet_pton(family, text, bytes), 1) << text;
+  address.storage.ss_family = static_cast<sa_family_t>(family);
+  return tcp::rank_of_address(reinterpret_cast<const sockaddr&>(address.storage));
+}
+
+// An interface may have one of 169.254.0.0/16 before the one of its network, as cloud images do.
+TEST(LinkTcpOpenTest, TakesAddressesOfOneLinkLast) {
+  EXPECT_LT(rank_of(AF_INET, "10.0.0.1"), rank_of(AF_INET6, "2001:db8::1"));
+  EXPECT_LT(rank_of(AF_INET6, "2001:db8::1"), rank_of(AF_INET, "169.254.7.7"));
+  EXPECT_LT(rank_of(AF_INET6, "2001:db8::1"), rank_of(AF_INET6, "fe80::1"));
+  EXPECT_EQ(rank_of(AF_INET, "169.253.7.7"), rank_of(AF_INET, "10.0.0.1"));
+}
+
 TEST(LinkTcpOpenTest, RefusesWhatIsNotItsAddress) {
   const auto link = open_tcp(0, 2);
   const std::string good = open_tcp(1, 2)->address();

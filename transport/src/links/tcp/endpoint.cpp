@@ -36,13 +36,6 @@ struct InterfaceAddress {
   int rank = 0;  // by which the addresses of an interface are preferred: the least first
 };
 
-// IPv4 comes first; addresses of one link need the interface of the other side, too, and come last.
-int rank_of(const sockaddr& address) {
-  if (address.sa_family == AF_INET) return 0;
-  const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
-  return IN6_IS_ADDR_LINKLOCAL(&six.sin6_addr) ? 2 : 1;
-}
-
 std::vector<InterfaceAddress> list_addresses() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};
@@ -55,7 +48,7 @@ std::vector<InterfaceAddress> list_addresses() {
     InterfaceAddress& found = all.emplace_back();
     found.interface = entry->ifa_name;
     found.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    found.rank = rank_of(*entry->ifa_addr);
+    found.rank = rank_of_address(*entry->ifa_addr);
     std::memcpy(&found.address.storage, entry->ifa_addr, found.address.length);
   }
   return all;
@@ -188,6 +181,16 @@ bool is_exhaustion(int error) noexcept {
 }
 
 }  // namespace
+
+int rank_of_address(const sockaddr& address) noexcept {
+  constexpr std::uint32_t link_local = 0xA9FE;  // 169.254.0.0/16
+  if (address.sa_family == AF_INET) {
+    const auto& four = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(four.sin_addr.s_addr) >> 16U == link_local ? 2 : 0;
+  }
+  const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
+  return IN6_IS_ADDR_LINKLOCAL(&six.sin6_addr) ? 2 : 1;
+}
 
 std::optional<Destination> Destination::parse(const std::string& text,
                                               const std::vector<std::string>& interfaces) {

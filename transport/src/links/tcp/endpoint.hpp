@@ -26,6 +26,11 @@ struct SocketAddress {
   socklen_t length = 0;
 };
 
+/// By which the addresses of an interface are preferred, the least first: IPv4 comes before IPv6,
+/// and those that are valid on one link only come last. They are no sign of a common network, and
+/// those of IPv6 need the interface of the other side, too.
+[[nodiscard]] int rank_of_address(const sockaddr& address) noexcept;
+
 /// Another rank's listening sockets.
 struct Destination {
   std::vector<SocketAddress> rails;  ///< at least one; rail i is reached by our interface i
