@@ -465,6 +465,15 @@ TEST(DoctorCaptureTest, TakesNoBannerOfAnAgentForTheCause) {
   EXPECT_EQ(results[1].cause_behind_agent(), "no route");
 }
 
+// All of the output was taken for the report, so that no link seemed to work.
+TEST(DoctorCaptureTest, FindsTheReportBehindWhatALoginScriptWrites) {
+  const std::string report = R"({"pairs":[{"from":0,"to":1}],"route":"tcp: sockets over eth0"})";
+  for (const char* before : {"", "Welcome {you}\n{}\n7\n", "Welcome: ", "{\"pair\": {"}) {
+    EXPECT_EQ(Captured{.out = before + report + "\n"}.report(), report) << before;
+  }
+  EXPECT_EQ(Captured{.out = "Welcome {you}\n{}\n"}.report(), "");
+}
+
 TEST(DoctorCaptureTest, EndsWhatDoesNotEnd) {
   const auto results = capture({{"sh", "-c", "exec sleep 600"}}, std::chrono::seconds(0));
   EXPECT_FALSE(results[0].in_time);

@@ -110,9 +110,14 @@ std::vector<std::string> measuring(const std::vector<std::string>& options) {
 
 // What the ranks wrote; nothing when that is no report.
 std::optional<Json> report_in(const Captured& captured) {
-  Json report = Json::parse(captured.out, nullptr, false);
-  if (captured.failed() || !report.is_object()) return std::nullopt;
-  return report;
+  const std::string report = captured.report();
+  if (captured.failed() || report.empty()) return std::nullopt;
+  return Json::parse(report);
+}
+
+bool is_report(const std::string& text) {
+  const Json report = Json::parse(text, nullptr, false);
+  return report.is_object() && report.contains("pairs");
 }
 
 // `hosts` are those of the ranks, in their order; empty where all are here.
@@ -246,6 +251,16 @@ std::string Captured::cause_behind_agent() const {
     last = line;
   }
   return last.empty() ? cause() : last;
+}
+
+std::string Captured::report() const {
+  std::istringstream text(out);
+  for (std::string line; std::getline(text, line);) {
+    for (std::size_t at = 0; (at = line.find('{', at)) != std::string::npos; ++at) {
+      if (is_report(line.substr(at))) return line.substr(at);
+    }
+  }
+  return {};
 }
 
 std::vector<Captured> capture(const std::vector<std::vector<std::string>>& commands,

@@ -22,6 +22,9 @@ struct Captured {
   /// The same where it went through an agent, which may show a banner before: the first line that
   /// is a message of rondo, else the last line.
   [[nodiscard]] std::string cause_behind_agent() const;
+  /// What measure_links_as_rank() wrote; empty if nothing. Login scripts of other hosts may have
+  /// written before it, also into the same line.
+  [[nodiscard]] std::string report() const;
 };
 
 /// Executes the commands at the same time, with the standard input closed, and ends those that have
