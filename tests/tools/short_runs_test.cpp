@@ -223,6 +223,19 @@ TEST_F(ProfiledRunTest, SaysWhenTheRunWasTooShort) {
   EXPECT_FALSE(fs::exists(folder() / "profile-rank-0.json"));
 }
 
+// Rank 1 said nothing, and rank 0 that it was lost.
+TEST_F(ProfiledRunTest, SaysWhyARankCannotWriteItsTrace) {
+  fs::create_directories(folder() / "profile-rank-1.json" / "full");
+
+  const Ended ended = run("train", {"--profile", "--profile-steps", "2:3"});
+
+  EXPECT_EQ(ended.status, 2) << ended.err;
+  EXPECT_THAT(
+      lines(ended.err),
+      IsSupersetOf({AllOf(HasSubstr("rondo: rank 1 on "), HasSubstr("profile-rank-1.json")),
+                    AllOf(HasSubstr("rondo: rank 0: "), HasSubstr("profile-rank-1.json"))}));
+}
+
 // The profiled steps are over when the first epoch ends.
 TEST_F(ProfiledRunTest, IsWrittenWhenTheRunIsStoppedAndStaysWhenItGoesOn) {
   const std::vector<std::string> profile = {"--profile", "--profile-steps", "2:3"};

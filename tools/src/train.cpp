@@ -31,6 +31,7 @@
 
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/trainer.hpp>
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/flight_record.hpp>
 #include <rondo/transport/team.hpp>
 #include <rondo/transport/world.hpp>
@@ -251,12 +252,31 @@ class Display {
   std::int64_t epochs_;
 };
 
+// report() takes a file that cannot be written for an error of all ranks, which rank 0 says. After
+// a complete run the others wait for this rank, and learn why it does not come.
+void tell_of_lost_profile(transport::World& world, RunEnd end) {
+  const Failure failure = describe(std::current_exception());
+  if (failure.on_all_ranks && world.rank() != 0) {
+    const auto& here = world.ranks()[static_cast<std::size_t>(world.rank())].host;
+    fmt::print(stderr, "rondo: rank {} on {}: {}\n", world.rank(), here, failure.text);
+  }
+  if (end == RunEnd::complete) world.abort(failure.text);
+}
+
 // Trains; a profile is written also when the run is stopped. `show` gets what rank 0 shows of it.
 void train_and_profile(transport::World& world, const TrainRank& rank,
                        const train::TrainerOptions& options, RunProfile* profile,
                        const std::function<void(const std::string&)>& show) {
   const auto write = [&](RunEnd end) {
-    if (profile != nullptr) show(profile->write(rank.experiment, rank.threads, options.team, end));
+    if (profile == nullptr) return;
+    try {
+      show(profile->write(rank.experiment, rank.threads, options.team, end));
+    } catch (const transport::Error&) {  // another rank has failed
+      throw;
+    } catch (const std::exception&) {
+      tell_of_lost_profile(world, end);
+      throw;
+    }
   };
   try {
     train::train(world, rank.experiment, options);
