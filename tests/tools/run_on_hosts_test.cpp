@@ -255,6 +255,19 @@ TEST_F(RunOnHostsTest, LeavesNoRankBehindWhenItIsKilled) {
   }
 }
 
+// The launcher has a socket for each.
+TEST_F(RunOnHostsTest, TriesMoreHostsThanTheSoftLimitOfOpenFiles) {
+  const ScratchFolder folder;
+  const std::string agent = "sh " + folder.write("agent", "exit 9\n").string();
+  std::string hosts = "h0";
+  for (int host = 1; host < 40; ++host) hosts += ",h" + std::to_string(host);
+  const Ended ended =
+      Program({"sh", "-c", "ulimit -Sn 32; exec \"$0\" run --hosts \"$1\" --agent \"$2\" -- true",
+               rondo_path(), hosts, agent})
+          .wait();
+  EXPECT_EQ(ended.status, 9) << ended.err;
+}
+
 TEST_F(RunOnHostsTest, NamesAHostThatCannotBeReached) {
   const Ended ended = Program(command({}, {"true"}, "localhost,missing")).wait();
   EXPECT_EQ(ended.status, 255);

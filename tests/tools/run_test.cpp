@@ -223,6 +223,16 @@ TEST(RunTest, AVariableThatIsEmptyIsNotSet) {
   EXPECT_EQ(ended.out, "1\n");
 }
 
+// The launcher has a file for each rank, of which ranks need not hear.
+TEST(RunTest, StartsMoreRanksThanTheSoftLimitOfOpenFiles) {
+  const Ended ended =
+      Program({"sh", "-c", "ulimit -Sn 32; exec \"$0\" run -n 40 --bind none -- sh -c 'ulimit -Sn'",
+               rondo_path()})
+          .wait();
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(lines(ended.out), std::vector<std::string>(40, "32"));
+}
+
 TEST(RunTest, LeavesNoRankBehindWhenItIsKilled) {
   Program program(
       rondo_command({"run", "-n", "2", "--", "sh", "-c", "echo started; exec sleep 60"}));

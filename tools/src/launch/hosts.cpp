@@ -36,6 +36,7 @@
 
 #include "failure.hpp"
 #include "launch/environment.hpp"
+#include "launch/open_files.hpp"
 #include "launch/spawn.hpp"
 #include "launch/supervisor.hpp"
 #include "options.hpp"
@@ -107,7 +108,8 @@ Descriptor connect_line(Descriptor& near) {
   return Descriptor(ends[1]);
 }
 
-void start_agent(HostPart& part, const HostsRequest& hosts, const HeldSignals& signals) {
+void start_agent(HostPart& part, const HostsRequest& hosts, const MoreOpenFiles& files,
+                 const HeldSignals& signals) {
   Spawn spawn;
   spawn.command =
       command_on(hosts, part.destination, "exec " + quoted(own_command({"run", "--part"})));
@@ -120,6 +122,7 @@ void start_agent(HostPart& part, const HostsRequest& hosts, const HeldSignals& s
   // Ctrl-C must reach the ranks by way of the line, and not end the agent.
   spawn.own_group = true;
   spawn.signal_mask = signals.previous();
+  spawn.open_files = files.limit_before();
   part.pid = start(spawn);
 }
 
@@ -227,13 +230,14 @@ void deliver(const HostPart& part, int signal) {
 // Throws ExecuteError if the agent is none.
 int run_parts(std::vector<HostPart>& parts, const HostsRequest& hosts,
               const std::vector<Json>& orders) {
+  const MoreOpenFiles files(parts.size() + files_of_launcher);
   const HeldSignals signals;
   Supervisor supervisor(signals, GracePeriods{}, [&parts] {
     for (const HostPart& part : parts) deliver(part, SIGUSR2);
   });
   for (HostPart& part : parts) {
     try {
-      start_agent(part, hosts, signals);
+      start_agent(part, hosts, files, signals);
     } catch (const ExecuteError&) {
       supervisor.kill_all();
       throw;

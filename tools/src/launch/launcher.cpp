@@ -44,6 +44,7 @@
 #include "files.hpp"
 #include "launch/environment.hpp"
 #include "launch/hosts.hpp"
+#include "launch/open_files.hpp"
 #include "launch/spawn.hpp"
 #include "machine.hpp"
 #include "options.hpp"
@@ -139,7 +140,7 @@ RankEnvironment environment_for(const Job& job, const Bootstrap& bootstrap,
 // Takes the bootstrap with it: the launcher keeps no socket of the job, because a port of a rank 0
 // that is gone must refuse at once.
 void start_ranks(const Job& job, const Bootstrap bootstrap, const FlightRecords& records,
-                 const HeldSignals& signals, Supervisor& supervisor) {
+                 const MoreOpenFiles& files, const HeldSignals& signals, Supervisor& supervisor) {
   for (int index = 0; index < job.placement.ranks(); ++index) {
     const int rank = job.first + index;
     const RankEnvironment environment = environment_for(job, bootstrap, records, rank);
@@ -153,6 +154,7 @@ void start_ranks(const Job& job, const Bootstrap bootstrap, const FlightRecords&
     rank_spawn.keeps_stdin = rank == 0 && job.host.empty();
     rank_spawn.output = job.output;
     rank_spawn.signal_mask = signals.previous();
+    rank_spawn.open_files = files.limit_before();
     const pid_t pid = start(rank_spawn);
     supervisor.add(rank, pid);
     if (!job.quiet) print_rank(job, index, pid);
@@ -249,10 +251,11 @@ JobEnd launch(const Job& job, const HeldSignals& signals) {
 }
 
 JobEnd launch(const Job& job, const HeldSignals& signals, Bootstrap bootstrap) {
+  const MoreOpenFiles files(static_cast<std::size_t>(job.placement.ranks()) + files_of_launcher);
   const FlightRecords records(job.first, job.placement.ranks(), job.flight_record);
   Supervisor supervisor(signals, GracePeriods{}, [&records] { records.write_on_request(); });
   try {
-    start_ranks(job, std::move(bootstrap), records, signals, supervisor);
+    start_ranks(job, std::move(bootstrap), records, files, signals, supervisor);
     // On another host than the launcher's: one that is gone cannot be told anything, and the ranks,
     // which are killed with this process, still have their time.
     if (!job.host.empty()) std::signal(SIGPIPE, SIG_IGN);

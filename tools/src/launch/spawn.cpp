@@ -68,6 +68,8 @@ void keep_open(const std::vector<int>& descriptors) {
     keep_open(spawn.descriptors);
     auto command = pointers(spawn.command);
     auto environment = pointers(spawn.environment);
+    // The last thing but the mask: until exec there are as many open files as in the parent.
+    if (spawn.open_files) setrlimit(RLIMIT_NOFILE, &*spawn.open_files);
     // A rank starts with the signal mask that the launcher had before it held signals.
     sigprocmask(SIG_SETMASK, &spawn.signal_mask, nullptr);
     execvpe(command[0], command.data(), environment.data());

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -31,6 +33,7 @@ struct Spawn {
   int errors = -1;                            ///< becomes its standard error; -1: ours
   bool own_group = false;                     ///< the terminal's signals do not reach it
   sigset_t signal_mask = {};                  ///< what it starts with
+  std::optional<rlimit> open_files = {};      ///< its limit of them; nothing: ours
 };
 
 /// Starts a direct child and returns its process id once it executes the command. The kernel kills
