@@ -1,6 +1,6 @@
-// What a World's links, and computing on its ranks, are measured to cost. No time is asserted but
-// that of injected delays, which nothing can undercut, and that four ranks which share a core are
-// slower than one.
+// What a World's links, and computing on its ranks, are measured to cost, and how ranks lie on
+// nodes. No time is asserted but that of injected delays, which nothing can undercut, and that four
+// ranks which share a core are slower than one.
 
 #include <algorithm>
 #include <chrono>
@@ -62,6 +62,33 @@ TEST(WorldCostsTest, OneRankHasNothingToMeasure) {
   World(1).run([](transport::World& world) {
     EXPECT_EQ(measure_world(world).fabric.alpha_seconds, LinkCost{}.alpha_seconds);
   });
+}
+
+/// By rank, the node that it is on.
+int per_node(const std::vector<int>& nodes) {
+  std::vector<transport::RankInfo> ranks;
+  for (const int node : nodes) ranks.push_back({.node = node});
+  return ranks_per_node(ranks);
+}
+
+TEST(RanksPerNodeTest, AreAllOnOneNode) {
+  EXPECT_EQ(per_node({0}), 1);
+  EXPECT_EQ(per_node({0, 0, 0, 0}), 4);
+}
+
+TEST(RanksPerNodeTest, AreThoseOfEachNodeWhereNodesAreAlike) {
+  EXPECT_EQ(per_node({0, 0, 1, 1, 2, 2}), 2);
+  EXPECT_EQ(per_node({0, 1, 2}), 1);
+}
+
+TEST(RanksPerNodeTest, AreOneWhereNodesDiffer) {
+  EXPECT_EQ(per_node({0, 0, 0, 1}), 1);
+  EXPECT_EQ(per_node({0, 0, 0, 1, 1}), 1);
+}
+
+TEST(RanksPerNodeTest, AreOneWhereRanksAreDealtInTurn) {
+  EXPECT_EQ(per_node({0, 1, 0, 1}), 1);
+  EXPECT_EQ(per_node({0, 1, 1, 0}), 1);
 }
 
 // 4,000 threads of each of two ranks.

@@ -148,6 +148,19 @@ WorldCosts measure_world(transport::World& world) {
   return costs;
 }
 
+// Nodes are counted from 0 on. With as many blocks of equal size as there are nodes, and each on
+// one node, no node can have two of them.
+int ranks_per_node(std::span<const transport::RankInfo> ranks) {
+  const auto nodes =
+      static_cast<std::size_t>(std::ranges::max(ranks, {}, &transport::RankInfo::node).node) + 1;
+  if (ranks.size() % nodes != 0) return 1;
+  const std::size_t block = ranks.size() / nodes;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].node != ranks[rank / block * block].node) return 1;
+  }
+  return static_cast<int>(block);
+}
+
 // A rank that is bound sees its own cores only, so the host is asked.
 double ranks_per_core(const transport::World& world, int threads) {
   const std::span<const transport::RankInfo> ranks = world.ranks();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include <rondo/tensor/data_type.hpp>
 #include <rondo/train/model.hpp>
@@ -9,7 +10,8 @@
 
 namespace rondo::transport {
 class World;
-}
+struct RankInfo;
+}  // namespace rondo::transport
 
 namespace rondo::train {
 
@@ -26,6 +28,10 @@ struct WorldCosts {
 // nodes, as often as gives medians: some milliseconds, and on slow links some tenths of a second.
 // Known on rank 0; others get the default. No slowdown is measured. Collective.
 [[nodiscard]] WorldCosts measure_world(transport::World& world);
+
+// PlanOptions::ranks_per_node: all ranks where there is one node, and those of a node where nodes
+// have equally many consecutive ranks. Else 1, by which every message counts as between nodes.
+[[nodiscard]] int ranks_per_node(std::span<const transport::RankInfo> ranks);
 
 // Has some host several ranks? Nodes may be fake.
 [[nodiscard]] bool has_neighbours(const transport::World& world);

@@ -295,19 +295,13 @@ int buffered_batches(const Experiment& experiment) {
 
 namespace {
 
-// Where nodes are of different sizes, every rank counts as a node of its own.
-int ranks_per_node(const transport::World& world) {
-  const int nodes = world.nodes();
-  return nodes > 1 && world.size() % nodes == 0 ? world.size() / nodes : 1;
-}
-
 PlanOptions options_of(const Model& model, const Experiment& experiment,
                        const transport::World& world, const WorldCosts& costs) {
   return {.ranks = world.size(),
           .batch = experiment.train.global_batch,
           .fabric = costs.fabric,
           .node = costs.node,
-          .ranks_per_node = ranks_per_node(world),
+          .ranks_per_node = ranks_per_node(world.ranks()),
           .paths = transport::AllreducePaths(experiment.transport.allreduce),
           .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
           .optimizer_elements = optimizer_elements(experiment.optimizer),
@@ -327,19 +321,24 @@ PlanOptions options_of(const Model& model, const Experiment& experiment,
 // A search that would measure more shapes takes the rest at the rates of those that it has.
 constexpr int most_measurements = 200;
 
-// `rest` is what every grid takes besides.
-std::string expectation(const BestPlan& best, double rest, const WorldCosts& costs, int measured) {
+// One node has no link to another.
+std::string text_of_links(const WorldCosts& costs, int nodes) {
   const auto link = [](const LinkCost& cost) {
     return fmt::format("{:.3g} us and {:.3g} GB/s", 1e6 * cost.alpha_seconds,
                        1e-9 * cost.bandwidth);
   };
+  const std::string between = nodes == 1 ? "" : ", between " + link(costs.fabric);
+  return "within nodes " + link(costs.node) + between;
+}
+
+// `rest` is what every grid takes besides.
+std::string expectation(const BestPlan& best, double rest, const WorldCosts& costs, int nodes,
+                        int measured) {
   return fmt::format(
       "planned {} x {}: {:.4g} ms a step, {:.4g} of them computing, which takes {:.2f} times as "
-      "long beside other ranks; messages measured within nodes {}, between {}; {} kernels "
-      "measured, "
-      "others known",
+      "long beside other ranks; messages measured {}; {} kernels measured, others known",
       best.grid.pr, best.grid.pc, 1e3 * (best.overlapped_seconds + rest),
-      1e3 * best.compute_seconds, costs.slowdown, link(costs.node), link(costs.fabric), measured);
+      1e3 * best.compute_seconds, costs.slowdown, text_of_links(costs, nodes), measured);
 }
 
 // A home that cannot be written to, as on many clusters' nodes, ends no run.
@@ -377,8 +376,9 @@ AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& ex
   const double update =
       table.update_seconds(layout_of(model).parameter_count / static_cast<std::size_t>(shares));
   const double rest = options.slowdown * update + agreement_seconds(options);
-  AutomaticGrid chosen{.grid = grid_keys(best),
-                       .expected = expectation(best, rest, costs, table.measurements()) + unkept};
+  AutomaticGrid chosen{
+      .grid = grid_keys(best),
+      .expected = expectation(best, rest, costs, world.nodes(), table.measurements()) + unkept};
   chosen.grid.plan = "chosen";
   chosen.grid.batch_norm = experiment.grid.batch_norm;
   return chosen;

@@ -11,8 +11,9 @@
 #include "plan/world_costs.hpp"
 
 namespace rondo::transport {
+class Team;
 class World;
-}
+}  // namespace rondo::transport
 
 namespace rondo::train {
 
@@ -53,8 +54,8 @@ struct AutomaticGrid {
 /// The splits that the planner expects to be fastest for `model` on this World's ranks, and within
 /// train.memory_limit. Kernels are measured here, for train.threads, as far as their times are not
 /// in kernel_times_file(), which then has them; that takes seconds, the first time. Updates are
-/// shared by `team`, as the run's are. Where nodes are
-/// of different sizes, all messages count as between nodes.
+/// shared by `team`, as the run's are. Where nodes have different numbers of ranks, or ranks that
+/// are not consecutive, all messages count as between nodes.
 ///
 /// Throws ConfigError where no grid is possible, with the planner's reason.
 [[nodiscard]] AutomaticGrid choose_grid_automatically(const Model& model,
