@@ -2,9 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -288,6 +292,81 @@ TEST(ResumeChoiceTest, ItsFirstCheckpointHasWhatWasEvaluated) {
 
   EXPECT_EQ(to_text(hash_of({weights.parameters})),
             test::events(source.path(), "epoch").back()["parameter_hash"].get<std::string>());
+}
+
+// Its replicas hold others, which nobody needs then.
+TEST(ResumeChoiceTest, WhatWasEvaluatedIsTakenWithoutTheParametersOfReplicas) {
+  Experiment experiment = experiment_of("k_step");
+  experiment.update.period = 3;
+  experiment.checkpoint.every_epochs = 1;
+  const ScratchFolder folder;
+  run_in(folder.path(), 2, experiment);
+  const fs::path checkpoint = checkpoint_folder(folder.path(), 5);
+  for (const CheckpointFile& file : read_manifest(checkpoint).files) {
+    if (file.name.starts_with("parameters-")) fs::remove(checkpoint / file.name);
+  }
+
+  const ModelWeights weights =
+      weights_of_checkpoint(checkpoint, read_manifest(checkpoint), model_of(experiment));
+
+  EXPECT_EQ(to_text(hash_of({weights.parameters})),
+            test::events(folder.path(), "epoch").front()["parameter_hash"].get<std::string>());
+}
+
+/// How often a file has been opened since this was made.
+class Openings {
+ public:
+  explicit Openings(const fs::path& file) {
+    EXPECT_GE(::inotify_add_watch(watch_, file.c_str(), IN_OPEN | IN_CLOSE), 0);
+  }
+  Openings(const Openings&) = delete;
+  Openings& operator=(const Openings&) = delete;
+  ~Openings() { ::close(watch_); }
+
+  [[nodiscard]] int count() const {
+    int opened = 0;
+    inotify_event event = {};  // no name follows where a file is watched
+    while (::read(watch_, &event, sizeof event) == sizeof event) {
+      if ((event.mask & IN_OPEN) != 0) ++opened;
+    }
+    return opened;
+  }
+
+ private:
+  int watch_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+};
+
+std::vector<float> floats_of(const fs::path& checkpoint, const CheckpointFile& file) {
+  const std::vector<std::byte> bytes = read_checked(checkpoint, file);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// Ranks 0 and 1 have averaged, and rank 2 by itself.
+TEST(ResumeChoiceTest, AFileOfSeveralReplicasIsReadOnceAndCountsAsOftenInTheMean) {
+  Experiment experiment = experiment_of("hierarchical");
+  experiment.update.period = 12;
+  experiment.update.group = 2;
+  experiment.checkpoint.every_steps = 4;
+  const ScratchFolder folder;
+  run_in(folder.path(), 3, experiment);
+  const fs::path checkpoint = checkpoint_folder(folder.path(), 4);
+  const Manifest manifest = read_manifest(checkpoint);
+  const CheckpointFile& shared = manifest.file_of(0, Part::parameters);
+  const CheckpointFile& other = manifest.file_of(2, Part::parameters);
+  ASSERT_EQ(shared, manifest.file_of(1, Part::parameters));
+  ASSERT_NE(shared, other);
+  std::vector<float> mean(floats_of(checkpoint, shared));
+  std::ranges::transform(
+      mean, floats_of(checkpoint, other), mean.begin(),
+      [](double twice, double once) { return static_cast<float>((2.0 * twice + once) / 3.0); });
+
+  const Openings openings(checkpoint / shared.name);
+  const ModelWeights weights = weights_of_checkpoint(checkpoint, manifest, model_of(experiment));
+
+  EXPECT_EQ(openings.count(), 1);
+  EXPECT_EQ(to_text(hash_of({weights.parameters})), to_text(hash_of({mean})));
 }
 
 TEST(ResumeChoiceTest, AShorterRunKeepsItsEpochOpen) {

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
+#include <map>
 #include <ranges>
 #include <span>
 #include <stdexcept>
@@ -47,6 +47,26 @@ std::vector<float> floats_of(const fs::path& checkpoint, const CheckpointFile& f
   return values;
 }
 
+// A file of as many replicas as hold the same.
+struct SharedFile {
+  const CheckpointFile* file = nullptr;
+  int replicas = 0;
+};
+
+// Those of one position in all replicas, each once, in the order of their first replicas.
+std::vector<SharedFile> files_at(const Manifest& manifest, Part part, const ProcessGrid& grid,
+                                 int position) {
+  std::vector<SharedFile> files;
+  std::map<std::string_view, std::size_t> known;  // by name, where it is among them
+  for (int replica = 0; replica < grid.pc; ++replica) {
+    const CheckpointFile& file = manifest.file_of(grid.rank_at(replica, position), part);
+    const auto [entry, is_new] = known.try_emplace(file.name, files.size());
+    if (is_new) files.push_back({.file = &file});
+    ++files[entry->second].replicas;
+  }
+  return files;
+}
+
 // What the ranks at one position of their replicas hold, on average: in double, so that an average
 // over many replicas is rounded once. The average of equal replicas, as under synchronous updates,
 // is each of them. Where they step by themselves it is a model that none of them has, as their next
@@ -54,10 +74,10 @@ std::vector<float> floats_of(const fs::path& checkpoint, const CheckpointFile& f
 std::vector<float> mean_of(const fs::path& checkpoint, const Manifest& manifest, Part part,
                            const ProcessGrid& grid, int position, std::size_t count) {
   std::vector<double> sums(count);
-  for (int replica = 0; replica < grid.pc; ++replica) {
-    const CheckpointFile& file = manifest.file_of(grid.rank_at(replica, position), part);
-    const std::vector<float> values = floats_of(checkpoint, file, count);
-    std::ranges::transform(sums, values, sums.begin(), std::plus<>());
+  for (const SharedFile& shared : files_at(manifest, part, grid, position)) {
+    const std::vector<float> values = floats_of(checkpoint, *shared.file, count);
+    std::ranges::transform(sums, values, sums.begin(),
+                           [&](double sum, double value) { return sum + shared.replicas * value; });
   }
   std::vector<float> mean(count);
   std::ranges::transform(sums, mean.begin(),
@@ -208,6 +228,20 @@ bool read_evaluated(const fs::path& checkpoint, const CheckpointFile& file,
   }
 }
 
+namespace {
+
+// Replicas that hold what was evaluated have no parameters in their part.
+bool read_evaluated_at(int position, const fs::path& checkpoint, const Manifest& manifest,
+                       const ProcessGrid& grid, std::span<float> parameters,
+                       std::span<float> statistics) {
+  return std::ranges::any_of(
+      files_at(manifest, Part::evaluated, grid, position), [&](const SharedFile& shared) {
+        return read_evaluated(checkpoint, *shared.file, parameters, statistics);
+      });
+}
+
+}  // namespace
+
 // A checkpoint that was evaluated has that model. Of others the order is that of an evaluation:
 // means over the replicas, then of what the ranks of one have measured each by itself.
 ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& manifest,
@@ -216,13 +250,10 @@ ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& m
   const ParameterLayout whole = layout_of(model);
   std::vector<ParameterLayout> parts;
   std::vector<SharedStatistics> shared;
-  std::vector<std::vector<float>> parameters;
   std::vector<std::vector<float>> statistics;
   for (int position = 0; position < choice.grid.pr; ++position) {
     parts.push_back(layout_of(model, choice.splits, choice.grid.pr, position));
     shared.emplace_back(model, choice, parts.back(), position);
-    parameters.push_back(mean_of(checkpoint, manifest, Part::parameters, choice.grid, position,
-                                 parts.back().parameter_count));
     statistics.push_back(mean_of(checkpoint, manifest, Part::statistics, choice.grid, position,
                                  parts.back().statistic_count + shared.back().size()));
   }
@@ -230,14 +261,13 @@ ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& m
   ModelWeights weights;
   for (int position = 0; position < choice.grid.pr; ++position) {
     const auto index = static_cast<std::size_t>(position);
-    // Replicas that hold what was evaluated have no parameters in their part.
-    bool found = false;
-    for (int replica = 0; replica < choice.grid.pc && !found; ++replica) {
-      const int rank = choice.grid.rank_at(replica, position);
-      found = read_evaluated(checkpoint, manifest.file_of(rank, Part::evaluated), parameters[index],
-                             statistics[index]);
+    std::vector<float> parameters(parts[index].parameter_count);
+    if (!read_evaluated_at(position, checkpoint, manifest, choice.grid, parameters,
+                           statistics[index])) {
+      parameters =
+          mean_of(checkpoint, manifest, Part::parameters, choice.grid, position, parameters.size());
     }
-    add_part(parts[index], parameters[index],
+    add_part(parts[index], parameters,
              std::span(statistics[index]).first(parts[index].statistic_count), whole, weights);
   }
   return weights;
