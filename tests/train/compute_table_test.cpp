@@ -132,6 +132,7 @@ TEST_F(ComputeTableTest, KeepsTimesInAFile) {
 
   ComputeTable second(1, file());
   second.measure(small_convolution(2));
+  second.measure_update(1000);
 
   EXPECT_EQ(second.measurements(), 0);
   EXPECT_DOUBLE_EQ(second.seconds(small_convolution(2)).forward,
@@ -179,6 +180,29 @@ TEST_F(ComputeTableTest, UpdatesOfOtherOptimizersAndTeamsAreMeasuredAnew) {
   EXPECT_EQ(team.runs(), 0);
   EXPECT_EQ(measurements({.team = &team}), 1);
   EXPECT_GT(team.runs(), 0);
+}
+
+// Of large models a part is measured.
+TEST_F(ComputeTableTest, UpdatesOfModelsOfOtherSizesAreMeasuredAnew) {
+  constexpr std::size_t large = 1 << 22;
+  const auto measurements = [&](std::size_t parameters) {
+    ComputeTable table(1, file());
+    table.measure_update(parameters);
+    table.save();
+    return table.measurements();
+  };
+  EXPECT_EQ(measurements(1000), 1);
+  EXPECT_EQ(measurements(large), 1);
+  EXPECT_EQ(measurements(1000), 0);
+  EXPECT_EQ(measurements(2 * large), 0);
+}
+
+// Whatever it may take by itself: the time of a parameter is that of the model.
+TEST_F(ComputeTableTest, AShareOfAnUpdateTakesAShareOfItsTime) {
+  ComputeTable table(1, file());
+  EXPECT_EQ(table.update_seconds(1000), 0.0);
+  table.measure_update(1000);
+  EXPECT_DOUBLE_EQ(table.update_seconds(250), table.update_seconds(1000) / 4);
 }
 
 TEST_F(ComputeTableTest, KeepsWhatOthersHaveWritten) {

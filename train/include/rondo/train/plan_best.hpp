@@ -193,9 +193,9 @@ namespace rondo::train {
 /// free.
 ///
 /// **The file** is an object of JSON. An entry is found by oneDNN's version, processor, threads and
-/// the layer's numbers, and the optimizer where that is a part of what was measured; so one file
-/// does for several machines. It is written aside and renamed; entries that others have written
-/// meanwhile are kept. A file that cannot be understood is replaced.
+/// the layer's numbers, and the optimizer and the size of the model where that is a part of what
+/// was measured; so one file does for several machines. It is written aside and renamed; entries
+/// that others have written meanwhile are kept. A file that cannot be understood is replaced.
 class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
  public:
   /// Reads `file`, if it exists; empty: nothing is kept. Kernels have so many threads, activations
@@ -206,6 +206,7 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
   ~ComputeTable() override;
 
   [[nodiscard]] WorkSeconds seconds(const LocalWork& work) const override;
+  /// By the time of a parameter in the last measure_update() or measure_step(); 0 before one.
   [[nodiscard]] double update_seconds(std::size_t parameters) const override;
 
   /// Has just this shape been measured?
@@ -213,6 +214,7 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
   /// Measures it unless it is known, which takes up to some seconds. A layer for which oneDNN has
   /// only its reference kernel takes forever: infinity.
   void measure(const LocalWork& work);
+  /// Measures the optimizer's pass over a model of so many parameters, unless it is known.
   void measure_update(std::size_t parameters);
   /// Measures whole training steps of `model` on so many samples and on four times as many (at most
   /// `most_samples`), unless they are known, which takes some seconds. From then on the times of
@@ -237,6 +239,7 @@ class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
   std::string machine_;
   std::map<std::string, WorkSeconds> times_;  ///< by key
   std::map<std::string, WorkSeconds> rates_;  ///< by layer, seconds per flop or element: the least
+  std::size_t updated_ = 0;                   ///< parameters that an update was measured with
   std::unique_ptr<tensor::Engine> engine_;
   [[nodiscard]] double step_to_layers(const Model& model, std::int64_t samples);
   [[nodiscard]] double in_a_step(const LocalWork& work) const;
