@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -11,7 +12,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/train/grid.hpp>
+#include <rondo/train/layer_kernel.hpp>
+#include <rondo/train/layer_type.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/train/partition.hpp>
 
@@ -228,6 +232,46 @@ TEST(LoweringTest, AllRanksHoldTheMeansOfTiles) {
   EXPECT_THAT(changes_of_layout(lowering), testing::Each(false));
   EXPECT_EQ(lowering.layouts[3].x.parts(), (Parts{.h = 2, .c = 2}));
   EXPECT_EQ(lowering.layouts[3].y.blocks(), 1);
+}
+
+// A layer that sends a value for each image, and writes down for how many it was asked.
+struct AskedLayer {
+  std::vector<std::int64_t>* images = nullptr;
+};
+
+class Asked final : public LayerType {
+ public:
+  explicit Asked(const AskedLayer& layer) : images_(layer.images) {}
+  std::string text() const override { return "asked"; }
+  tensor::Shape output(const tensor::Shape& input) const override { return input; }
+  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
+                                      bool /*input_gradient*/,
+                                      KernelPurpose /*purpose*/) const override {
+    return nullptr;
+  }
+  LayerTraffic traffic(const NodeLayout& layout, bool /*input_gradient*/) const override {
+    images_->push_back(layout.x.extents().n);
+    return {.forward = static_cast<std::uint64_t>(layout.x.extents().n)};
+  }
+
+ private:
+  std::vector<std::int64_t>* images_;
+};
+
+std::shared_ptr<const LayerType> make_layer_type(const AskedLayer& layer) {
+  return std::make_shared<Asked>(layer);
+}
+
+// Of 12 images 5 replicas have 2, 2, 3, 2 and 3.
+TEST(LoweringTest, CountsWhatReplicasOfOneSizeSendOnce) {
+  std::vector<std::int64_t> images;
+  const Model model = model_of({{"asked", AskedLayer{&images}, {0}}});
+  const std::vector<LayerSplit> splits(model.layers.size());
+
+  const auto bytes = activation_bytes(model, splits, {.pr = 2, .pc = 5}, 12, tensor::DataType::f32);
+
+  EXPECT_THAT(images, ElementsAre(2, 3));
+  EXPECT_EQ(bytes.front(), 12 * sizeof(float));
 }
 
 // Replays plans of backward on symbols: every gradient is complete when it is read, and nothing

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -295,11 +296,15 @@ std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowerin
 std::vector<std::uint64_t> activation_bytes(const Model& model,
                                             const std::vector<LayerSplit>& splits, ProcessGrid grid,
                                             std::int64_t images, tensor::DataType type) {
-  std::vector<std::uint64_t> bytes(model.layers.size());
+  // Shares are of two sizes at most, and to lay a large model out takes a while.
+  std::map<std::int64_t, std::uint64_t> replicas_with;
   for (int replica = 0; replica < grid.pc; ++replica) {
-    const std::int64_t own = even_range(images, grid.pc, replica).size();
+    ++replicas_with[even_range(images, grid.pc, replica).size()];
+  }
+  std::vector<std::uint64_t> bytes(model.layers.size());
+  for (const auto& [own, replicas] : replicas_with) {
     const std::vector<LayerTraffic> layers = traffic_of(model, lower(model, splits, grid.pr, own));
-    for (std::size_t i = 0; i < layers.size(); ++i) bytes[i] += layers[i].bytes(type);
+    for (std::size_t i = 0; i < layers.size(); ++i) bytes[i] += replicas * layers[i].bytes(type);
   }
   return bytes;
 }

@@ -77,8 +77,10 @@ int threads_of(const Experiment& experiment, const TrainerOptions& options) {
   return std::max(options.threads > 0 ? options.threads : wanted, 1);
 }
 
-/// The error that ended the run is told; one more while telling it is not.
+/// The error that ended the run is told; one more while telling it is not. Of a large model a
+/// summary takes a while, and most ranks tell nobody.
 void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error) noexcept {
+  if (!log.active()) return;
   try {
     log.end(trainer.summary(error), true);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the first error matters
