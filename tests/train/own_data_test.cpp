@@ -112,6 +112,23 @@ TEST(OwnDataTest, ASourceGivesTheSameRunAsImagesInMemory) {
   });
 }
 
+class SourceWithoutDigest : public ShadeSource {
+ public:
+  SourceWithoutDigest() : ShadeSource(0) {}
+  [[nodiscard]] std::string digest() const override { throw DataError("there is no list"); }
+};
+
+TEST(OwnDataTest, ASourceThatGivesNoDigestOnOneRankEndsAll) {
+  const Dataset usual = make_shades_on_demand();
+  Dataset broken = make_shades_on_demand();
+  broken.training.source = std::make_shared<SourceWithoutDigest>();
+  rondo::test::World{2}.run([&](transport::World& world) {
+    const Dataset& dataset = world.rank() == 1 ? broken : usual;
+    EXPECT_THAT([&] { train(world, experiment(), {.dataset = &dataset}); },
+                testing::ThrowsMessage<DataError>(testing::HasSubstr("there is no list")));
+  });
+}
+
 class CountedSource : public ShadeSource {
  public:
   CountedSource() : ShadeSource(9) {}

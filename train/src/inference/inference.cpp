@@ -196,17 +196,21 @@ std::string digest_of_images(const Images& images) {
   return to_text(digest_of(std::as_bytes(std::span(images.pixels))));
 }
 
-// Ranks that evaluated with other weights, or other images, would give a mean of nothing.
-void agree_on_files(transport::World& world, const LoadedModel& trained) {
+std::vector<Fact> facts_of_files(const LoadedModel& trained) {
   const ModelWeights& weights = trained.weights;
   const Dataset& dataset = trained.dataset;
-  const std::vector<Fact> facts = {
-      {"the digest of the weights", to_text(hash_of({weights.parameters, weights.statistics}))},
-      {"the digest of the test images", digest_of_images(dataset.test)},
-      {"the digest of the labels of test images",
-       to_text(digest_of(std::as_bytes(std::span(dataset.test.labels))))},
-      {"the digest of mean and deviation of the images",
-       to_text(hash_of({dataset.mean, dataset.stddev}))}};
+  return {{"the digest of the weights", to_text(hash_of({weights.parameters, weights.statistics}))},
+          {"the digest of the test images", digest_of_images(dataset.test)},
+          {"the digest of the labels of test images",
+           to_text(digest_of(std::as_bytes(std::span(dataset.test.labels))))},
+          {"the digest of mean and deviation of the images",
+           to_text(hash_of({dataset.mean, dataset.stddev}))}};
+}
+
+// Ranks that evaluated with other weights, or other images, would give a mean of nothing.
+void agree_on_files(transport::World& world, const LoadedModel& trained) {
+  std::vector<Fact> facts;
+  agree_on(world, [&] { facts = facts_of_files(trained); });
   // Compared on every rank, thrown on all: a rank that went on alone would wait for the others for
   // ever.
   const std::string difference = difference_from_first_rank(world, facts);

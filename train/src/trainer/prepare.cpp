@@ -185,8 +185,10 @@ void agree_on_configuration(transport::World& world, const Experiment& experimen
 }
 
 void agree_on_data(transport::World& world, const PreparedRun& run) {
-  const std::string difference =
-      difference_from_first_rank(world, facts_of(*run.dataset, run.model, run.experiment));
+  // A program's own source of images may fail to give its digest.
+  std::vector<Fact> facts;
+  agree_on(world, [&] { facts = facts_of(*run.dataset, run.model, run.experiment); });
+  const std::string difference = difference_from_first_rank(world, facts);
   agree_on(world, [&] {
     if (difference.empty()) return;
     throw DataError("data: " + difference + "; give all ranks the same files");
