@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <span>
@@ -152,6 +154,35 @@ TEST(OwnDataTest, AnEvaluationReadsEachTestImageOnce) {
   });
   const auto epochs = static_cast<int>(experiment().train.epochs);
   EXPECT_EQ(source->reads, epochs * 64);
+}
+
+class KeepingSource : public ShadeSource {
+ public:
+  explicit KeepingSource(std::size_t kept) : ShadeSource(9), kept_(kept) {}
+  [[nodiscard]] std::size_t bytes_per_thread() const override { return kept_; }
+
+ private:
+  std::size_t kept_;
+};
+
+// Also where ranks have a second stream of training images.
+TEST(OwnDataTest, MemoryOfThreadsThatReadTestImagesCountsOnce) {
+  Experiment paced = experiment();
+  paced.update.scheme = "cyclic";
+  paced.update.warmup_epochs = 0.0;
+  paced.data.decoders = 1;
+  const auto peak = [&](std::size_t kept) {
+    Dataset dataset = make_shades_on_demand();
+    dataset.test.source = std::make_shared<KeepingSource>(kept);
+    TrainerOptions options{.dataset = &dataset};
+    std::uint64_t bytes = 0;
+    options.observer.on_end = [&](const RunSummary& summary) { bytes = summary.peak_bytes; };
+    rondo::test::World{2}.run(
+        [&](transport::World& world) { static_cast<void>(train(world, paced, options)); });
+    return bytes;
+  };
+  constexpr std::size_t kept = 1000;
+  EXPECT_EQ(peak(kept) - peak(0), kept);
 }
 
 // One value of a pixel that no image of the data set has tells where something was cut out.

@@ -486,12 +486,12 @@ class Loader::Impl {
   }
 
   // Both sets have threads of their own as soon as the test set was asked for.
-  [[nodiscard]] std::size_t thread_bytes() const {
+  [[nodiscard]] std::size_t thread_bytes(bool loads_test) const {
     const auto image = static_cast<std::size_t>(training_.image());
     std::size_t bytes = 0;
     if (training_.mixer() != nullptr) bytes += training_options_.workers * image * sizeof(float);
     for (const Images* images : {&dataset_.training, &dataset_.test}) {
-      if (!images->source) continue;
+      if (!images->source || (images == &dataset_.test && !loads_test)) continue;
       const std::size_t workers = queue_options(*images, options_).workers;
       bytes += workers * (image + images->source->bytes_per_thread());
     }
@@ -585,7 +585,7 @@ std::int64_t Loader::samples(std::int64_t step) const noexcept { return impl_->s
 void Loader::read_only(std::map<std::int64_t, Box> parts) { impl_->read_only(std::move(parts)); }
 int Loader::ahead() const noexcept { return impl_->ahead(); }
 int Loader::test_buffers() const noexcept { return impl_->test_buffers(); }
-std::size_t Loader::thread_bytes() const noexcept { return impl_->thread_bytes(); }
+std::size_t Loader::thread_bytes(bool test) const noexcept { return impl_->thread_bytes(test); }
 std::int64_t Loader::skipped() const noexcept { return impl_->skipped(); }
 void Loader::prefetch(const SampleRange& range) { impl_->prefetch(range); }
 Batch Loader::load(const SampleRange& range) { return impl_->load(range); }

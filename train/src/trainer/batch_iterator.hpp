@@ -67,7 +67,9 @@ class BatchIterator {
   }
 
   /// That the loader's threads keep.
-  [[nodiscard]] std::size_t thread_bytes() const noexcept { return loader_.thread_bytes(); }
+  [[nodiscard]] std::size_t thread_bytes(bool loads_test) const noexcept {
+    return loader_.thread_bytes(loads_test);
+  }
 
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last, Range next) {
     return loader_.load_test(first, last, next);

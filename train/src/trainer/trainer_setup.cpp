@@ -184,7 +184,7 @@ void Trainer::count_others() {
   if (own_batches_) samples += own_batches_->buffered_samples(0);
   count_allocation(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
   const std::size_t decoding =
-      batches_.thread_bytes() + (own_batches_ ? own_batches_->thread_bytes() : 0);
+      batches_.thread_bytes(true) + (own_batches_ ? own_batches_->thread_bytes(false) : 0);
   if (decoding > 0) count_allocation(memory_, "the threads that decode images", decoding);
 }
 

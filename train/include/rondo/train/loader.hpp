@@ -156,8 +156,9 @@ class RONDO_TRAIN_API Loader {
   /// How many buffers of a test batch there are.
   [[nodiscard]] int test_buffers() const noexcept;
 
-  /// How many bytes the threads that prepare images keep for themselves, at the most.
-  [[nodiscard]] std::size_t thread_bytes() const noexcept;
+  /// How many bytes the threads that prepare images keep for themselves, at the most. Those of the
+  /// test set are there only if it is ever loaded: `loads_test`.
+  [[nodiscard]] std::size_t thread_bytes(bool loads_test = true) const noexcept;
 
   /// How often an image stood in for a broken one, so far.
   [[nodiscard]] std::int64_t skipped() const noexcept;
