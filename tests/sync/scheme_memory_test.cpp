@@ -1,8 +1,10 @@
 // What a scheme is said to take, in closed form, is what it allocates when it is made: bytes in the
 // World's arena, and bytes from operator new. What does not grow with the model is far less than
-// the smallest array, and is tolerated.
+// the smallest array, and is tolerated. The same is true of what it is said to save.
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -132,6 +134,64 @@ TEST(SchemeMemoryTest, OfCyclic) {
     EXPECT_GE(bytes[rank], said) << rank;
     EXPECT_LE(bytes[rank], said + small) << rank;
   }
+}
+
+/// What rank 0 saves behind one of the first iterations: the most.
+std::size_t most_saved(int ranks, const Make& make) {
+  std::size_t most = 0;
+  World{ranks}.run([&](transport::World& world) {
+    test::Arrays arrays(world, layers, statistics);
+    const Scheme scheme =
+        make(arrays.replica(), make_sgd(arrays.parameters.size(), {.momentum = 0.5F}));
+    for (std::int64_t index = 0; index < 4; ++index) {
+      const Step step{.index = index,
+                      .local_samples = 1,
+                      .global_samples = static_cast<std::size_t>(ranks),
+                      .learning_rate = 0.1};
+      test::iterate(*scheme, arrays, step, [](std::size_t, float) { return 1.0F; });
+      for (std::size_t layer = 0; layer < layers.size(); ++layer) scheme->make_ready(layer);
+      const std::size_t saved = scheme->save().size();
+      if (world.rank() == 0) most = std::max(most, saved);
+    }
+  });
+  return most;
+}
+
+template <typename Options, typename MakeOf>
+void expect_saved_by(const Options& options, const MakeOf& make) {
+  constexpr std::size_t counts = 1024;
+  for (const int ranks : {1, 2}) {
+    const std::size_t said = saved_by(sizes_of(ranks), options);
+    const std::size_t saved =
+        most_saved(ranks, [&](const Replica& replica, const SharedOptimizer& optimizer) {
+          return make(replica, optimizer, options);
+        });
+    EXPECT_GE(saved, said) << ranks << " ranks";
+    EXPECT_LE(saved, said + counts) << ranks << " ranks";
+  }
+}
+
+TEST(SchemeMemoryTest, SynchronousSavesTheState) {
+  expect_saved_by(SynchronousOptions{}, make_synchronous);
+}
+
+TEST(SchemeMemoryTest, LazySavesItsLayersWithinAWindow) {
+  expect_saved_by(lazy_options(), make_lazy);
+}
+
+TEST(SchemeMemoryTest, AveragesSaveTheirModelAndWhatIsUnderWay) {
+  for (const ElementType type : {ElementType::f32, ElementType::bf16}) {
+    for (const float mu : {0.0F, 0.5F}) {
+      for (const std::int64_t overlap : {0, 1}) {
+        expect_saved_by(KStepOptions{.period = 2,
+                                     .momentum = {.mu = mu},
+                                     .overlap_steps = overlap,
+                                     .average_type = type},
+                        make_k_step);
+      }
+    }
+  }
+  expect_saved_by(HierarchicalOptions{.period = 2, .momentum = {.mu = 0.5F}}, make_hierarchical);
 }
 
 // A share ends with a cache line, and so does what is said of each layer.

@@ -1,6 +1,7 @@
 // How much memory a scheme will take, in closed form: a limit can refuse it before it is made, and
 // a planner can count it for ranks that do not exist. Each function follows the arrays that the
-// constructor of its scheme makes, in their order; tests compare it with what is allocated.
+// constructor of its scheme makes, in their order, or those that its save() writes; tests compare
+// it with what is allocated, and with what is saved.
 
 #include <rondo/sync/scheme_memory.hpp>
 
@@ -53,6 +54,27 @@ std::size_t memory_of_averages(const ReplicaSizes& sizes, const Options& options
   return bytes + mean_of_statistics(sizes);
 }
 
+/// The same while an average is under way.
+template <typename Options>
+std::size_t saved_by_averages(const ReplicaSizes& sizes, const Options& options) {
+  const std::size_t parameters = sizes.parameters();
+  const bool is_alone = sizes.replicas == 1;
+  std::size_t elements = sizes.optimizer_state + parameters;
+  if (options.momentum.mu != 0.0F) elements += parameters;
+  if (options.average_type == transport::ElementType::bf16 && !is_alone) elements += parameters;
+  if (options.overlap_steps > 0 && !is_alone) elements += 2 * parameters + sizes.statistics;
+  return bytes_of(elements);
+}
+
+/// Parameters of the layers whose gradients are summed over windows.
+std::size_t lazy_parameters(const ReplicaSizes& sizes, const LazyOptions& options) {
+  std::size_t lazy = 0;
+  for (std::size_t i = 0; i < std::min(options.lazy_layers, sizes.layers.size()); ++i) {
+    lazy += sizes.layers[i].size;
+  }
+  return lazy;
+}
+
 }  // namespace
 
 std::size_t ReplicaSizes::parameters() const noexcept {
@@ -66,17 +88,13 @@ std::size_t memory_of(const ReplicaSizes& sizes, const SynchronousOptions& optio
 }
 
 std::size_t memory_of(const ReplicaSizes& sizes, const LazyOptions& options) {
-  std::size_t lazy = 0;
-  for (std::size_t i = 0; i < std::min(options.lazy_layers, sizes.layers.size()); ++i) {
-    lazy += sizes.layers[i].size;
-  }
   std::size_t watched = 0;
   for (const Probe& probe : options.probes) {
     const bool adds = options.controller == LazyController::every_layer;
     watched = (adds ? watched : 0) + probe.size;
   }
   const bool is_alone = reduced_parameters(sizes) == 0;
-  return bytes_of(lazy + watched) + mean_of_statistics(sizes) +
+  return bytes_of(lazy_parameters(sizes, options) + watched) + mean_of_statistics(sizes) +
          rounded(reduced_parameters(sizes) + (is_alone ? 0 : watched), options.gradient_type);
 }
 
@@ -102,6 +120,26 @@ std::size_t sharded_state(const ReplicaSizes& sizes) {
     share += std::min(layer.size, share_of(layer.size, static_cast<std::size_t>(layer.ranks)));
   }
   return share * (sizes.optimizer_state / parameters);
+}
+
+std::size_t saved_by(const ReplicaSizes& sizes, const SynchronousOptions& /*options*/) {
+  return bytes_of(sizes.optimizer_state);
+}
+
+std::size_t saved_by(const ReplicaSizes& sizes, const LazyOptions& options) {
+  return bytes_of(sizes.optimizer_state + lazy_parameters(sizes, options));
+}
+
+std::size_t saved_by(const ReplicaSizes& sizes, const KStepOptions& options) {
+  return saved_by_averages(sizes, options);
+}
+
+std::size_t saved_by(const ReplicaSizes& sizes, const HierarchicalOptions& options) {
+  return saved_by_averages(sizes, options);
+}
+
+std::size_t saved_by_cyclic(const ReplicaSizes& sizes) {
+  return bytes_of(2 * sizes.parameters() + sizes.optimizer_state);
 }
 
 }  // namespace rondo::sync

@@ -205,43 +205,55 @@ Scheme make_sharded(const Experiment& experiment, SchemeParts& parts,
   return sync::make_sharded(parts.replica, optimizer, synchronous_options_of(experiment));
 }
 
-// Of the arrays that each scheme makes.
+// Of the arrays that each scheme makes, and of those that it saves.
 
-std::size_t synchronous_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
-                               const UpdateMemoryParts& /*parts*/) {
-  return sync::memory_of(sizes, synchronous_options_of(experiment));
+UpdateMemory synchronous_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
+                                const UpdateMemoryParts& /*parts*/) {
+  const sync::SynchronousOptions options = synchronous_options_of(experiment);
+  return {.scheme = sync::memory_of(sizes, options), .saved = sync::saved_by(sizes, options)};
 }
 
-std::size_t lazy_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
-                        const UpdateMemoryParts& parts) {
-  return sync::memory_of(sizes, lazy_options_of(experiment, parts.lazy));
+UpdateMemory sharded_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
+                            const UpdateMemoryParts& /*parts*/) {
+  return {.scheme = sync::memory_of(sizes, synchronous_options_of(experiment)),
+          .saved = sync::sharded_state(sizes) * sizeof(float)};
 }
 
-std::size_t averaging_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
-                             const UpdateMemoryParts& /*parts*/) {
+UpdateMemory lazy_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
+                         const UpdateMemoryParts& parts) {
+  const sync::LazyOptions options = lazy_options_of(experiment, parts.lazy);
+  return {.scheme = sync::memory_of(sizes, options), .saved = sync::saved_by(sizes, options)};
+}
+
+UpdateMemory averaging_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
+                              const UpdateMemoryParts& /*parts*/) {
+  const sync::HierarchicalOptions options = averaging_options_of(experiment);
   const std::string& outer = experiment.update.outer_optimizer;
   const std::size_t arrays =
       outer == "none" ? 0 : static_cast<std::size_t>(optimizer_elements({.name = outer}));
-  return sync::memory_of(sizes, averaging_options_of(experiment)) +
-         arrays * sizes.parameters() * sizeof(float);
+  const std::size_t outer_state = arrays * sizes.parameters() * sizeof(float);
+  return {.scheme = sync::memory_of(sizes, options) + outer_state,
+          .saved = sync::saved_by(sizes, options) + outer_state};
 }
 
-std::size_t cyclic_memory(const Experiment& /*experiment*/, const sync::ReplicaSizes& sizes,
-                          const UpdateMemoryParts& parts) {
-  return sync::memory_of_cyclic(sizes, parts.has_store);
+UpdateMemory cyclic_memory(const Experiment& /*experiment*/, const sync::ReplicaSizes& sizes,
+                           const UpdateMemoryParts& parts) {
+  return {.scheme = sync::memory_of_cyclic(sizes, parts.has_store),
+          .saved = sync::saved_by_cyclic(sizes)};
 }
 
 struct Maker {
   sync::SchemeDescription scheme;
   Scheme (*make)(const Experiment& experiment, SchemeParts& parts,
                  const SharedOptimizer& optimizer);
-  std::size_t (*memory)(const Experiment& experiment, const sync::ReplicaSizes& sizes,
-                        const UpdateMemoryParts& parts);
+  /// But for UpdateMemory::optimizer.
+  UpdateMemory (*memory)(const Experiment& experiment, const sync::ReplicaSizes& sizes,
+                         const UpdateMemoryParts& parts);
 };
 
 constexpr std::array makers{
     Maker{sync::synchronous_scheme, make_synchronous, synchronous_memory},
-    Maker{sync::sharded_scheme, make_sharded, synchronous_memory},
+    Maker{sync::sharded_scheme, make_sharded, sharded_memory},
     Maker{sync::lazy_scheme, make_lazy, lazy_memory},
     Maker{sync::k_step_scheme, make_averaging, averaging_memory},
     Maker{sync::hierarchical_scheme, make_averaging, averaging_memory},
@@ -386,14 +398,14 @@ Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {
                             parts.warm_up_steps);
 }
 
-// The warm-up's scheme is made together with the one that takes over.
+// The warm-up's scheme is made together with the one that takes over, and saves no more than that.
 UpdateMemory memory_of_updates(const Experiment& experiment, const UpdateMemoryParts& parts) {
   const sync::ReplicaSizes sizes = sizes_of(experiment, parts);
   const bool is_divided = scheme_of(experiment.update).divides_optimizer;
   const std::size_t state = is_divided ? sync::sharded_state(sizes) : sizes.optimizer_state;
-  UpdateMemory memory{.optimizer = state * sizeof(float),
-                      .scheme = maker_of(experiment).memory(experiment, sizes, parts)};
-  if (has_warm_up(experiment)) memory.scheme += synchronous_memory(experiment, sizes, parts);
+  UpdateMemory memory = maker_of(experiment).memory(experiment, sizes, parts);
+  memory.optimizer = state * sizeof(float);
+  if (has_warm_up(experiment)) memory.scheme += synchronous_memory(experiment, sizes, parts).scheme;
   return memory;
 }
 
@@ -420,7 +432,7 @@ UpdateBytes update_memory(const Experiment& experiment, const Model& model) {
       const bool own_scheme = !experiment.update.plugin.empty();
       bytes +=
           checkpoint_copy(experiment, own_scheme, layout.parameter_count, layout.statistic_count) +
-          memory.optimizer;
+          memory.saved;
     }
     return static_cast<std::uint64_t>(bytes);
   };

@@ -119,10 +119,11 @@ struct UpdateMemoryParts {
 struct UpdateMemory {
   std::size_t optimizer = 0;  ///< its state, of which a rank may have a share only
   std::size_t scheme = 0;     ///< the arrays of the scheme, its warm-up and its outer optimizer
+  std::size_t saved = 0;      ///< what of all that goes into a checkpoint, at the most
 };
 /// Bytes of the copy from which a checkpoint is written, of so many parameters and statistics, but
-/// for the state of updates. The model that was evaluated is in it where it is another one, as it
-/// may be under a user's own scheme.
+/// for the state of updates, which is UpdateMemory::saved. The model that was evaluated is in it
+/// where it is another one, as it may be under a user's own scheme.
 [[nodiscard]] std::size_t checkpoint_copy(const Experiment& experiment, bool own_scheme,
                                           std::size_t parameters, std::size_t statistics);
 

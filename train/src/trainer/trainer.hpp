@@ -117,6 +117,7 @@ class Trainer {
   [[nodiscard]] ModelState model_state();
   void make_executor();
   void count_others();
+  void count_updates();
   [[nodiscard]] UpdateMemory update_memory() const;
   void choose_lazy_layers();
   [[nodiscard]] std::string scheme_name() const;

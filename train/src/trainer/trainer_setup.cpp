@@ -168,16 +168,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
 // batches: each stream has one that is computed and some that are prepared, and so has evaluation.
 void Trainer::count_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
-  // The writer's thread has a copy of the parameters and of the optimizer's state while training
-  // goes on.
-  const std::size_t optimizer = update_memory().optimizer;
-  count_allocation(memory_, "the optimizer's state", optimizer);
-  if (experiment_.checkpoint.wanted()) {
-    count_allocation(memory_, "the copy for a checkpoint",
-                     checkpoint_copy(experiment_, static_cast<bool>(make_own_scheme_),
-                                     layout_.parameter_count, statistics_.size()) +
-                         optimizer);
-  }
+  count_allocation(memory_, "the optimizer's state", update_memory().optimizer);
   if (batches_.micro_batches() > 1)
     count_allocation(memory_, "the sum of gradients over micro-batches", gradients);
   std::int64_t samples = batches_.buffered_samples(evaluation_batch());
@@ -186,6 +177,18 @@ void Trainer::count_others() {
   const std::size_t decoding =
       batches_.thread_bytes(true) + (own_batches_ ? own_batches_->thread_bytes(false) : 0);
   if (decoding > 0) count_allocation(memory_, "the threads that decode images", decoding);
+}
+
+// The writer's thread has a copy of what a checkpoint has while training goes on.
+void Trainer::count_updates() {
+  const UpdateMemory updates = update_memory();
+  const std::string name = "the update scheme \"" + experiment_.update.scheme + "\"";
+  count_allocation(memory_, name.c_str(), updates.scheme);
+  if (!experiment_.checkpoint.wanted()) return;
+  count_allocation(memory_, "the copy for a checkpoint",
+                   checkpoint_copy(experiment_, static_cast<bool>(make_own_scheme_),
+                                   layout_.parameter_count, statistics_.size()) +
+                       updates.saved);
 }
 
 // The first rank of a node, among those that hold the same part of the model, has the store of
@@ -356,10 +359,7 @@ void Trainer::join() {
   take_weights();
   choose_lazy_layers();
   take_averages();
-  agree_on(world_, [&] {
-    const std::string name = "the update scheme \"" + experiment_.update.scheme + "\"";
-    count_allocation(memory_, name.c_str(), update_memory().scheme);
-  });
+  agree_on(world_, [&] { count_updates(); });
   SchemeParts parts{.replica = replica(),
                     .team = team_,
                     .layout = &layout_,

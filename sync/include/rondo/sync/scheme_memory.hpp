@@ -58,4 +58,23 @@ struct ReplicaSizes {
 /// layer.
 [[nodiscard]] RONDO_SYNC_API std::size_t sharded_state(const ReplicaSizes& sizes);
 
+/// Bytes of the arrays in what UpdateScheme::save() returns, at the most; those of an outer
+/// optimizer are left out. make_sharded() saves sharded_state() instead.
+///
+/// n parameters, s statistics, in bytes; all save the optimizer's state:
+///   - lazy: 4 for each parameter of the lazy layers, within a window;
+///   - k_step, hierarchical: 4 n, and with momentum 4 n; where other replicas take part, as bf16
+///     4 n, and with overlap 8 n + 4 s;
+///   - cyclic: 4 n, and of the rank that has the token 4 n more.
+[[nodiscard]] RONDO_SYNC_API std::size_t saved_by(const ReplicaSizes& sizes,
+                                                  const SynchronousOptions& options);
+[[nodiscard]] RONDO_SYNC_API std::size_t saved_by(const ReplicaSizes& sizes,
+                                                  const LazyOptions& options);
+[[nodiscard]] RONDO_SYNC_API std::size_t saved_by(const ReplicaSizes& sizes,
+                                                  const KStepOptions& options);
+[[nodiscard]] RONDO_SYNC_API std::size_t saved_by(const ReplicaSizes& sizes,
+                                                  const HierarchicalOptions& options);
+/// The same for make_cyclic(). Any rank may have the token.
+[[nodiscard]] RONDO_SYNC_API std::size_t saved_by_cyclic(const ReplicaSizes& sizes);
+
 }  // namespace rondo::sync
