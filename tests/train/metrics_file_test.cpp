@@ -205,6 +205,15 @@ TEST(TokenTraceTest, ReadsBackWhatWasWritten) {
   EXPECT_THAT(read_token_trace(file, 2), testing::ElementsAre(push, skip, park));
 }
 
+TEST(TokenTraceTest, HasNoPushesOfAFlush) {
+  const rondo::test::ScratchFolder folder;
+  const auto file = folder.path() / "trace.jsonl";
+  const sync::Turn park{Kind::park, 1, 2};
+  const sync::Turn push{Kind::push, 1, 2};
+  append_token_trace(file, {{.turn = park}, {.turn = push, .by_flush = true}});
+  EXPECT_THAT(read_token_trace(file, 2), testing::ElementsAre(park));
+}
+
 TEST(TokenTraceTest, NamesTheLineThatIsNoTurn) {
   const rondo::test::ScratchFolder folder;
   const std::string good = "{\"worker\":1,\"kind\":\"push\",\"minibatches\":3}\n";

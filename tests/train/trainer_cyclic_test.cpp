@@ -130,6 +130,50 @@ TEST(TrainerCyclicTest, AReplayGivesTheSameBits) {
   EXPECT_EQ(replayed.test_loss, recorded.test_loss);
 }
 
+/// Of the parameters at the end of each epoch of the run in `folder`.
+std::vector<std::string> digests_of(const std::filesystem::path& folder) {
+  std::vector<std::string> digests;
+  for (const json& epoch : lines_of(folder, "epoch")) digests.push_back(epoch.at("parameter_hash"));
+  return digests;
+}
+
+TEST(TrainerCyclicTest, AReplayMayHaveFewerOrMoreEpochs) {
+  for (const char* delay : {"fixed", "dynamic"}) {
+    const ScratchFolder recorded;
+    Experiment experiment = cyclic(2);
+    experiment.optimizer.schedule = "constant";
+    experiment.update.delay = delay;
+    train_in(recorded.path(), 3, experiment);
+    const std::vector<std::string> expected = digests_of(recorded.path());
+    ASSERT_EQ(expected.size(), 2U);
+    experiment.update.replay = recorded.path() / "token_trace.jsonl";
+    for (const std::int64_t epochs : {1, 3}) {
+      const ScratchFolder replayed;
+      experiment.train.epochs = epochs;
+
+      EXPECT_EQ(train_in(replayed.path(), 3, experiment).epoch, epochs) << delay;
+
+      std::vector<std::string> digests = digests_of(replayed.path());
+      digests.resize(2, expected[1]);  // what is more goes by the clock
+      EXPECT_EQ(digests, expected) << delay << ", " << epochs << " epochs";
+    }
+  }
+}
+
+// What the end of a run pushes is in its metrics alone.
+TEST(TrainerCyclicTest, ATraceEndsWithParks) {
+  const ScratchFolder folder;
+  train_in(folder.path(), 2, cyclic(1));
+  std::ifstream stream(folder.path() / "token_trace.jsonl");
+  std::size_t turns = 0;
+  std::string last;
+  for (std::string line; std::getline(stream, line); ++turns) last = line;
+
+  ASSERT_GT(turns, 0U);
+  EXPECT_EQ(json::parse(last).at("kind"), "park");
+  EXPECT_GT(lines_of(folder.path(), "push").size(), turns);
+}
+
 TEST(TrainerCyclicTest, GroupsThatSplitLayersTakeTurnsAsSingleRanksDo) {
   const ScratchFolder folder;
   Experiment alone = cyclic();

@@ -106,14 +106,14 @@ class CyclicScheme final : public SchemeBase {
   [[nodiscard]] bool alone() const noexcept { return workers_.size() == 1; }
   [[nodiscard]] bool holds() const noexcept { return rest_.holder == workers_.rank(); }
   [[nodiscard]] Turn turn(Turn::Kind kind) const noexcept;
-  void report(Turn::Kind kind, std::int64_t staleness);
+  void report(Turn::Kind kind, std::int64_t staleness, bool by_flush = false);
 
   void accumulate();
   void step_alone();
   [[nodiscard]] bool has_turn();
   [[nodiscard]] bool has_arrived();
   void take_turn();
-  void push();
+  void push(bool by_flush = false);
   void pull();
   [[nodiscard]] double scaling() const;
   [[nodiscard]] double clipping();
@@ -278,7 +278,7 @@ void CyclicScheme::take_turn() {
 }
 
 // One update of the store. Whoever has the token is the only one who touches it.
-void CyclicScheme::push() {
+void CyclicScheme::push(bool by_flush) {
   const std::int64_t version = store_.get(StoreWord::version);
   const std::int64_t staleness = version - pulled_.version;
   const double scale = scaling();
@@ -295,7 +295,7 @@ void CyclicScheme::push() {
     counted().global_bytes += 2 * bytes;
     counted().collectives += ring_->messages_per_pass();
   }
-  report(Turn::Kind::push, staleness);
+  report(Turn::Kind::push, staleness, by_flush);
   pending_.batches = 0.0;
   pending_.minibatches = 0;
   pending_.samples = 0;
@@ -330,15 +330,17 @@ Turn CyclicScheme::turn(Turn::Kind kind) const noexcept {
   return {.kind = kind, .worker = workers_.rank(), .minibatches = pending_.minibatches};
 }
 
-// What happened, to the script, which must have it next, and to the caller.
-void CyclicScheme::report(Turn::Kind kind, std::int64_t staleness) {
-  script_.follow(turn(kind));
+// What happened, to the script, which must have it next, and to the caller. A run may be flushed
+// where the one that its script comes from went on, so that a flush is none of its turns.
+void CyclicScheme::report(Turn::Kind kind, std::int64_t staleness, bool by_flush) {
+  if (!by_flush) script_.follow(turn(kind));
   if (!options_.on_push) return;
   options_.on_push({.turn = turn(kind),
                     .version = store_.get(StoreWord::version),
                     .samples = store_.get(StoreWord::samples),
                     .staleness = staleness,
-                    .seconds = std::chrono::duration<double>(Clock::now() - pulled_.when).count()});
+                    .seconds = std::chrono::duration<double>(Clock::now() - pulled_.when).count(),
+                    .by_flush = by_flush});
 }
 
 void CyclicScheme::skip() {
@@ -443,7 +445,7 @@ void CyclicScheme::push_the_rest() {
   for (ring_->wait(); ring_->come() == Handover::token; ring_->wait()) {
     ring_->expect();
     if (!counted) {
-      if (pending_.minibatches > 0) push();
+      if (pending_.minibatches > 0) push(true);
       store_.set(StoreWord::flushed, store_.get(StoreWord::flushed) + 1);
       counted = true;
     }

@@ -44,6 +44,13 @@ void check_turn(const Turn& turn, int workers) {
                               std::to_string(turn.worker) + " of " + std::to_string(workers));
 }
 
+// Whoever goes on after a park computes at least one mini-batch more before its next push. A push
+// of just as many as it was parked with was made by flush(), at the end of the recorded run.
+bool is_of_flush(const Turn& turn, const Turn& before) {
+  return turn.kind == Turn::Kind::push && before.kind == Turn::Kind::park &&
+         turn.minibatches == before.minibatches;
+}
+
 }  // namespace
 
 CyclicStore::CyclicStore(transport::World& world, transport::Communicator& workers,
@@ -191,9 +198,12 @@ void TokenRing::lose(const transport::Error& error) {
 }
 
 Script::Script(std::span<const Turn> trace, int worker, int workers) {
+  const Turn* before = nullptr;
   for (const Turn& turn : trace) {
     check_turn(turn, workers);
-    if (turn.worker == worker) mine_.push_back(turn);
+    if (turn.worker != worker) continue;
+    if (before == nullptr || !is_of_flush(turn, *before)) mine_.push_back(turn);
+    before = &turn;
   }
 }
 

@@ -133,7 +133,8 @@ class TokenRing {
 /// One worker's part of a scripted trace, entry by entry.
 class Script {
  public:
-  /// Throws std::invalid_argument when an entry does not make sense.
+  /// Throws std::invalid_argument when an entry does not make sense. A push of flush() behind a
+  /// park, which older traces have, is left out.
   Script(std::span<const Turn> trace, int worker, int workers);
 
   /// What comes next for this worker; null when nothing is scripted any more.

@@ -71,6 +71,7 @@ void append_token_trace(const std::filesystem::path& file, const std::vector<syn
   // Appended epoch by epoch: a run that is killed leaves the turns of its whole epochs.
   std::ofstream stream(file, std::ios::app);
   for (const sync::Push& push : turns) {
+    if (push.by_flush) continue;  // a replay may end elsewhere, or not yet
     const nlohmann::ordered_json line = {{"worker", push.turn.worker},
                                          {"kind", name_of(push.turn.kind)},
                                          {"minibatches", push.turn.minibatches}};

@@ -22,7 +22,8 @@ namespace rondo::train {
 /// "push", "skip" or "park".
 [[nodiscard]] std::string_view name_of(sync::Turn::Kind kind) noexcept;
 
-/// Adds `turns` to the end of `file`. Throws DataError when that fails.
+/// Adds `turns` to the end of `file`, but for pushes of flush(): these are no turns. Throws
+/// DataError when that fails.
 void append_token_trace(const std::filesystem::path& file, const std::vector<sync::Push>& turns);
 
 /// Throws ConfigError that names the file and the line where it is no token trace of `workers`

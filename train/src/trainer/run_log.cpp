@@ -333,7 +333,8 @@ void RunLog::round(const sync::Round& event) {
   if (file_) file_->write(event);
 }
 
-// Every turn goes to both files: for people as an event, for a replay as a line of the trace.
+// Every turn goes to both files: for people as an event, for a replay as a line of the trace. What
+// the run's end pushes is an event alone.
 void RunLog::pushes(const std::vector<sync::Push>& events) {
   if (!file_) return;
   for (const sync::Push& event : events) file_->write(event);

@@ -60,6 +60,7 @@ struct Push {
   std::int64_t samples = 0;    ///< in the store, after it
   std::int64_t staleness = 0;  ///< versions that others made since this worker's pull
   double seconds = 0.0;        ///< since this worker's pull
+  bool by_flush = false;       ///< flush() made it: no turn of the clock, and no part of a script
 };
 
 struct CyclicOptions {
@@ -82,8 +83,10 @@ struct CyclicOptions {
   /// different workers may be mixed in any way. It then computes as many mini-batches as its next
   /// entry says and waits for what it says, whatever the clock; after its last entry it goes by
   /// arrivals again. An event that comes instead of the scripted one throws std::runtime_error.
+  /// What flush() pushes is no event of a script; a push that a trace has of it behind a park is
+  /// left out.
   std::vector<Turn> script = {};
-  /// Called after every turn of this rank, on the scheme's thread.
+  /// Called after every turn of this rank, and after its push of a flush(), on the scheme's thread.
   std::function<void(const Push&)> on_push = {};
 };
 
