@@ -421,11 +421,54 @@ class Mistakes(unittest.TestCase):
         self.refuses(ValueError, "equal shares", WORLD.reduce_scatter, numpy.array(1.0))
         self.refuses(ValueError, "rank 2 is not", rondo.World.create, 2, 2, None)
 
+    def test_integers_are_not_cut_off(self):
+        array = numpy.zeros(4 * WORLD.size)
+        refused = self.refuses
+        for color in (-1, 2**31, 2**32 - 1):
+            refused(ValueError, f"color is {color}; .* at least 0 ", WORLD.split, color)
+        refused(ValueError, "key is 2147483648", WORLD.split, 0, key=2**31)
+        for call in (WORLD.reduce, WORLD.broadcast, WORLD.gather, WORLD.plan_broadcast):
+            refused(ValueError, "root is 4294967296", call, array, root=2**32)
+        refused(ValueError, "root is 4294967296", WORLD.scatter, array, array, root=2**32)
+        for call in (WORLD.send, WORLD.recv):
+            refused(ValueError, "peer is 4294967296", call, array, 2**32)
+            refused(ValueError, "tag is 4294967296", call, array, 0, tag=2**32)
+        refused(ValueError, "peer is 4294967296", WORLD.put_signal, 2**32, 1)
+        refused(ValueError, "tag is 4294967296", WORLD.put_signal, 0, 1, tag=2**32)
+        refused(ValueError, "value is 18446744073709551616", WORLD.put_signal, 0, 2**64)
+        refused(ValueError, "peer is 4294967296", WORLD.wait_signal, 2**32)
+        refused(ValueError, "tag is 4294967296", WORLD.wait_signal, 0, tag=2**32)
+        refused(ValueError, "size is 4294967297", rondo.World.create, 0, 2**32 + 1, None)
+        refused(ValueError, "ranks is 4294967297", rondo.World.make_threads, 2**32 + 1)
+
+    def test_what_is_no_integer(self):
+        array = numpy.zeros(4 * WORLD.size)
+        refused = self.refuses
+        for wrong, kind in ((1.0, "float"), ("1", "str"), (array, "ndarray")):
+            refused(TypeError, f"color must be an integer, not {kind}", WORLD.split, wrong)
+            refused(TypeError, f"key must be an integer, not {kind}", WORLD.split, 0, key=wrong)
+            refused(TypeError, "root must be", WORLD.broadcast, array, root=wrong)
+            refused(TypeError, "peer must be", WORLD.send, array, wrong)
+            refused(TypeError, "tag must be", WORLD.recv, array, 0, tag=wrong)
+            refused(TypeError, "value must be", WORLD.put_signal, 0, wrong)
+            refused(TypeError, "fake_nodes must be", rondo.World.make_threads, 1, fake_nodes=wrong)
+        refused(TypeError, "peer must be an integer, not NoneType", WORLD.recv, array, None)
+        self.assertIs(WORLD.broadcast(array, root=numpy.int64(0)), array)
+
     def test_options(self):
         self.refuses(TypeError, "no option speed", rondo.World.make_threads, 1, speed=3)
         self.refuses(ValueError, "waiting 'fast'", rondo.World.make_threads, 1, waiting="fast")
         self.refuses(ValueError, "deadline_ms", rondo.World.make_threads, 1, deadline=-1)
         self.refuses(ValueError, "at least one", rondo.World.make_threads, 0)
+        for name, value in (
+            ("small_bytes", -1),
+            ("small_bytes", 2**64),
+            ("fake_nodes", -1),
+            ("fake_nodes", 2**32 + 3),
+            ("multiple_threads", 2**32),
+        ):
+            with self.assertRaisesRegex(ValueError, f"{name} is {value}"):
+                rondo.World.make_threads(1, **{name: value})
 
 
 class Failures(unittest.TestCase):

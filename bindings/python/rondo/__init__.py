@@ -28,7 +28,7 @@ import os
 
 import numpy
 
-from rondo._arguments import _array, _options, _type_of
+from rondo._arguments import _array, _int, _options, _type_of
 from rondo._c_interface import (
     Counters,
     Error,
@@ -232,6 +232,7 @@ class World(Communicator):
         handle = ctypes.c_void_p()
         function = _ALLGATHER(call)
         made = _options(**options)
+        rank, size = _int(rank, "rank"), _int(size, "size")
         try:
             _c.rondo_create(
                 rank, size, function, None, ctypes.byref(made), ctypes.byref(handle)
@@ -245,6 +246,7 @@ class World(Communicator):
     @classmethod
     def make_threads(cls, ranks, **options):
         """Worlds that are one job, for threads of this process: for tests."""
+        ranks = _int(ranks, "ranks")
         if ranks < 1:
             raise ValueError("a World has at least one rank")
         handles = (ctypes.c_void_p * ranks)()

@@ -1,6 +1,7 @@
 """What callers pass, checked and turned into what rondo.h takes: arrays, operations, options."""
 
 import ctypes
+import operator
 import os
 
 import numpy
@@ -32,6 +33,17 @@ def _type_of(dtype):
             f"machine's byte order, not {dtype}"
         )
     return kind
+
+
+def _int(value, name, low=-(2**31), high=2**31 - 1):
+    """Checks an integer, by default one of C's int: ctypes would cut off what is too long."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
+    if not low <= number <= high:
+        raise ValueError(f"{name} is {number}; it must be at least {low} and at most {high}")
+    return number
 
 
 def _array(array, name, writable=True, like=None):
@@ -98,8 +110,9 @@ def _options(waiting="automatic", deadline=None, stall_warning=None, rendezvous_
     for field in ("fabric", "interface_pattern", "allreduce", "dump_folder"):
         text = rest.pop(field, None)
         setattr(made, field, None if text is None else os.fsencode(text))
-    for field in ("small_bytes", "fake_nodes", "multiple_threads"):
-        setattr(made, field, int(rest.pop(field, 0)))
+    made.small_bytes = _int(rest.pop("small_bytes", 0), "small_bytes", 0, 2**64 - 1)
+    for field in ("fake_nodes", "multiple_threads"):
+        setattr(made, field, _int(rest.pop(field, 0), field, 0))
     if rest:
         raise TypeError(f"a World has no option {', '.join(sorted(rest))}")
     return made

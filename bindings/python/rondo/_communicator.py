@@ -4,7 +4,7 @@ import ctypes
 
 import numpy
 
-from rondo._arguments import _array, _counts, _expect_size, _op, _same_size, _type_of
+from rondo._arguments import _array, _counts, _expect_size, _int, _op, _same_size, _type_of
 from rondo._c_interface import _c
 from rondo._requests import Request
 
@@ -59,10 +59,9 @@ class Communicator:
         """
         self._shared.get()
         part = ctypes.c_void_p()
-        number = -1 if color is None else color
-        if color is not None and color < 0:
-            raise ValueError(f"the color is {color}; colors are at least 0")
-        _c.rondo_communicator_split(self._communicator, number, key, ctypes.byref(part))
+        number = -1 if color is None else _int(color, "color", 0)
+        order = _int(key, "key")
+        _c.rondo_communicator_split(self._communicator, number, order, ctypes.byref(part))
         return Communicator(self._shared, part) if part else None
 
     def dup(self):
@@ -105,6 +104,7 @@ class Communicator:
 
     def reduce(self, array, root=0, op="sum", out=None, wait=True):
         """As allreduce(), on the root alone; the result is None elsewhere."""
+        root = _int(root, "root")
         mine = root == self.rank
         out = array if out is None else out
         source = _array(array, "array", writable=mine and out is array)
@@ -144,6 +144,7 @@ class Communicator:
 
     def broadcast(self, array, root=0, wait=True):
         """Replaces the array of every rank by that of the root."""
+        root = _int(root, "root")
         data = _array(array, "array", writable=root != self.rank)
         arguments = (data, array.size, _type_of(array.dtype), root)
         return self._post(wait, _c.rondo_broadcast, *arguments, arrays=(array,), result=array)
@@ -214,6 +215,7 @@ class Communicator:
         """As allgather(), on the root alone; the result is None elsewhere."""
         source = _array(array, "array", writable=False)
         numbers = _counts(counts, self.size)
+        root = _int(root, "root")
         target = None
         if root == self.rank:
             shape = (self.size, *array.shape) if numbers is None else (sum(numbers),)
@@ -232,6 +234,7 @@ class Communicator:
         """
         target = _array(out, "out")
         numbers = _counts(counts, self.size)
+        root = _int(root, "root")
         source = None
         if root == self.rank:
             source = _array(array, "array", writable=False, like=out)
@@ -248,25 +251,27 @@ class Communicator:
     def send(self, array, peer, tag=0, wait=True):
         """Completes when the array may be written again."""
         data = _array(array, "array", writable=False)
-        arguments = (data, array.size, _type_of(array.dtype), peer, tag)
+        ends = (_int(peer, "peer"), _int(tag, "tag"))
+        arguments = (data, array.size, _type_of(array.dtype), *ends)
         return self._post(wait, _c.rondo_send, *arguments, arrays=(array,))
 
     def recv(self, array, peer, tag=0, wait=True):
         """Fills the array, or the beginning of it when the message is shorter."""
         data = _array(array, "array")
-        arguments = (data, array.size, _type_of(array.dtype), peer, tag)
+        ends = (_int(peer, "peer"), _int(tag, "tag"))
+        arguments = (data, array.size, _type_of(array.dtype), *ends)
         return self._post(wait, _c.rondo_recv, *arguments, arrays=(array,), result=array)
 
     def put_signal(self, peer, value, tag=0, wait=True):
         """Sends a number of 0 to 2**64 - 1."""
-        if not 0 <= value < 2**64:
-            raise ValueError(f"a signal is a number of 0 to 2**64 - 1, not {value}")
-        return self._post(wait, _c.rondo_put_signal, peer, value, tag)
+        number = _int(value, "a signal's value", 0, 2**64 - 1)
+        arguments = (_int(peer, "peer"), number, _int(tag, "tag"))
+        return self._post(wait, _c.rondo_put_signal, *arguments)
 
     def wait_signal(self, peer, tag=0, wait=True):
         """The number that the peer has put."""
         value = ctypes.c_uint64()
-        arguments = (peer, ctypes.addressof(value), tag)
+        arguments = (_int(peer, "peer"), ctypes.addressof(value), _int(tag, "tag"))
         return self._post(
             wait, _c.rondo_wait_signal, *arguments, arrays=(value,), result=lambda: value.value
         )
@@ -284,7 +289,7 @@ class Communicator:
         """broadcast() of this array, to be started many times."""
         data = _array(array, "array")
         plan = Plan(self._shared, array)
-        arguments = (data, array.size, _type_of(array.dtype), root)
+        arguments = (data, array.size, _type_of(array.dtype), _int(root, "root"))
         self._shared.get()
         _c.rondo_plan_broadcast(self._communicator, *arguments, ctypes.byref(plan._handle))
         return plan
