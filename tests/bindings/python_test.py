@@ -341,6 +341,30 @@ class Memory(unittest.TestCase):
             world.empty(1)
         world.close()
 
+    def test_communicators_and_plans_keep_their_world(self):
+        gc.disable()  # nothing of this is a cycle, which would delay the World's end
+        self.addCleanup(gc.enable)
+        for derive in (lambda ranks: ranks.split(0), lambda ranks: ranks.dup()):
+            world = rondo.World.make_threads(1)[0]
+            part = derive(derive(world))
+            shared = world._shared
+            del world
+            self.assertEqual(part.allreduce(numpy.ones(3)).sum(), 3)
+            plan = part.plan_allreduce(numpy.ones(3))
+            del part
+            self.assertEqual(plan.start().sum(), 3)
+            plan.start(wait=False)  # nobody keeps the Request
+            self.assertFalse(shared.closed)
+            del plan
+            self.assertTrue(shared.closed)
+
+    def test_closing_a_world_ends_its_communicators(self):
+        world = rondo.World.make_threads(1)[0]
+        part = world.split(0)
+        world.close()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            part.barrier()
+
     def test_facts(self):
         self.assertEqual(len(WORLD.ranks), WORLD.size)
         self.assertEqual(WORLD.ranks[WORLD.rank].pid, os.getpid())

@@ -198,8 +198,9 @@ class World(Communicator):
     in seconds, fabric, interface_pattern, allreduce, fake_nodes, small_bytes, dump_folder,
     multiple_threads: see rondo_options in rondo.h.
 
-    close(), or the end of a `with`, leaves the job. While arrays of empty() exist, their memory
-    stays, and the rank leaves when the last of them is gone.
+    close(), or the end of a `with`, leaves the job; so it is when the World, and the communicators
+    and plans that come from it, are gone. While arrays of empty() exist, their memory stays, and the
+    rank leaves when the last of them is gone.
     """
 
     def __init__(self, *, _handle=None, **options):
@@ -207,7 +208,7 @@ class World(Communicator):
             _handle = ctypes.c_void_p()
             _c.rondo_attach(ctypes.byref(_options(**options)), ctypes.byref(_handle))
         shared = _Shared(_handle)
-        super().__init__(shared, _c.rondo_world_communicator(_handle), own=False)
+        super().__init__(shared, _c.rondo_world_communicator(_handle))
 
     @classmethod
     def create(cls, rank, size, allgather, **options):

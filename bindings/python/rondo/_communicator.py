@@ -9,35 +9,48 @@ from rondo._c_interface import _c
 from rondo._requests import Request
 
 
+class _PlanHandle:
+    """A C plan, which lives until its Plan and the Requests of it are gone.
+
+    A Request has this and not the Plan: one that nobody keeps is in a list of the World, which must
+    not keep the World alive.
+    """
+
+    def __init__(self, shared):
+        self._shared = shared
+        self.value = ctypes.c_void_p()
+
+    def __del__(self):
+        if self.value:
+            self._shared.discard(_c.rondo_plan_free, self.value)
+
+
 class Plan:
     """An operation whose arrays are given once and that is started many times."""
 
-    def __init__(self, shared, array):
-        self._shared = shared
+    def __init__(self, communicator, array):
+        self._communicator = communicator  # keeps its World open
+        self._shared = communicator._shared
         self._array = array
-        self._handle = ctypes.c_void_p()
+        self._handle = _PlanHandle(self._shared)
 
     def start(self, wait=True):
         """Posts the operation: its array, or a Request with wait=False."""
-        request = Request(self._shared, (self._array, self), self._array)
-        _c.rondo_plan_start(self._handle, ctypes.byref(request._handle))
+        request = Request(self._shared, (self._array, self._handle), self._array)
+        _c.rondo_plan_start(self._handle.value, ctypes.byref(request._handle))
         return request.wait() if wait else request
-
-    def __del__(self):
-        if getattr(self, "_handle", None):
-            self._shared.discard(_c.rondo_plan_free, self._handle)
 
 
 class Communicator:
     """A group of ranks. Every operation returns its result, or a Request with wait=False."""
 
-    def __init__(self, shared, handle, own=True):
+    def __init__(self, shared, handle, parent=None):
         self._shared = shared
         self._communicator = handle
-        self._own = own
+        self._parent = parent  # keeps its World open; a World has none
 
     def __del__(self):
-        if getattr(self, "_own", False):
+        if getattr(self, "_parent", None) is not None:
             self._shared.discard(_c.rondo_communicator_free, self._communicator)
 
     @property
@@ -62,14 +75,14 @@ class Communicator:
         number = -1 if color is None else _int(color, "color", 0)
         order = _int(key, "key")
         _c.rondo_communicator_split(self._communicator, number, order, ctypes.byref(part))
-        return Communicator(self._shared, part) if part else None
+        return Communicator(self._shared, part, parent=self) if part else None
 
     def dup(self):
         """The same ranks in the same order, and an order of operations of its own. Collective."""
         self._shared.get()
         copy = ctypes.c_void_p()
         _c.rondo_communicator_dup(self._communicator, ctypes.byref(copy))
-        return Communicator(self._shared, copy)
+        return Communicator(self._shared, copy, parent=self)
 
     def _post(self, wait, function, *arguments, arrays=(), result=None):
         self._shared.get()
@@ -279,17 +292,17 @@ class Communicator:
     def plan_allreduce(self, array, op="sum"):
         """allreduce() of this array, to be started many times."""
         data = _array(array, "array")
-        plan = Plan(self._shared, array)
+        plan = Plan(self, array)
         arguments = (data, array.size, _type_of(array.dtype), _op(op))
         self._shared.get()
-        _c.rondo_plan_allreduce(self._communicator, *arguments, ctypes.byref(plan._handle))
+        _c.rondo_plan_allreduce(self._communicator, *arguments, ctypes.byref(plan._handle.value))
         return plan
 
     def plan_broadcast(self, array, root=0):
         """broadcast() of this array, to be started many times."""
         data = _array(array, "array")
-        plan = Plan(self._shared, array)
+        plan = Plan(self, array)
         arguments = (data, array.size, _type_of(array.dtype), _int(root, "root"))
         self._shared.get()
-        _c.rondo_plan_broadcast(self._communicator, *arguments, ctypes.byref(plan._handle))
+        _c.rondo_plan_broadcast(self._communicator, *arguments, ctypes.byref(plan._handle.value))
         return plan
