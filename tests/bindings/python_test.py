@@ -361,9 +361,23 @@ class Memory(unittest.TestCase):
     def test_closing_a_world_ends_its_communicators(self):
         world = rondo.World.make_threads(1)[0]
         part = world.split(0)
+        plan = part.plan_allreduce(numpy.ones(3))
         world.close()
         with self.assertRaisesRegex(ValueError, "closed"):
             part.barrier()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            plan.start()
+
+    def test_starting_a_plan_frees_what_nobody_keeps(self):
+        with rondo.World.make_threads(1)[0] as world:
+            plan = world.plan_allreduce(numpy.ones(3))
+            before = world.arena_bytes
+            for _ in range(5):
+                world.zeros(1000)
+                plan.start(wait=False)
+                self.assertEqual(len(world._shared.abandoned), 1)
+                self.assertEqual(world._shared.dropped, [])
+            self.assertEqual(world.arena_bytes, before)
 
     def test_facts(self):
         self.assertEqual(len(WORLD.ranks), WORLD.size)

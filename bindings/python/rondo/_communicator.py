@@ -36,6 +36,9 @@ class Plan:
 
     def start(self, wait=True):
         """Posts the operation: its array, or a Request with wait=False."""
+        self._shared.get()
+        if self._shared.abandoned:
+            self._shared.reap()
         request = Request(self._shared, (self._array, self._handle), self._array)
         _c.rondo_plan_start(self._handle.value, ctypes.byref(request._handle))
         return request.wait() if wait else request
