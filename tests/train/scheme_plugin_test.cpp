@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <new>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -10,6 +11,7 @@
 
 #include <rondo/sync/scheme_plugin.hpp>
 #include <rondo/train/trainer.hpp>
+#include <rondo/transport/error.hpp>
 
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
@@ -102,6 +104,18 @@ TEST(SchemePluginTest, RefusesSettingsThatItDoesNotKnow) {
                  HasSubstr("has made no scheme: period: \"often\" is not a number"));
   expect_refusal(with_plugin(elastic_averaging(), {{"period", "0"}}),
                  HasSubstr("period must be at least 1"));
+}
+
+TEST(SchemePluginTest, LostPeersAndALackOfMemoryStayWhatTheyAre) {
+  rondo::test::World{1}.run([](transport::World& world) {
+    EXPECT_THAT(rondo::test::error_text<transport::Error>(
+                    [&] { train(world, with_plugin(plugin("fails")), {}); }),
+                HasSubstr("a peer is gone"));
+  });
+  rondo::test::World{1}.run([](transport::World& world) {
+    const Experiment experiment = with_plugin(plugin("fails"), {{"lacks", "memory"}});
+    EXPECT_THROW(train(world, experiment, {}), std::bad_alloc);
+  });
 }
 
 TEST(SchemePluginTest, StandsAlone) {

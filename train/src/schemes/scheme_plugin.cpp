@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <system_error>
 
 #include <rondo/sync/scheme_plugin.hpp>
+#include <rondo/transport/error.hpp>
 
 #include "config/key.hpp"
 
@@ -73,6 +75,10 @@ MakeScheme load_scheme_plugin(const Experiment::Update& update) {
       expect_known(settings, file);
       return scheme;
     } catch (const ConfigError&) {
+      throw;
+    } catch (const transport::Error&) {  // a lost peer is in nobody's configuration
+      throw;
+    } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& error) {
       refuse_key(plugin_key, "{} has made no scheme: {}", file, error.what());
