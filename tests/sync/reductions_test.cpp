@@ -1,16 +1,24 @@
-// How layers are cut into buckets: a pure function, tested over all small cases.
+// How layers are cut into buckets, a pure function, tested over all small cases; sums over ranks.
 
 #include <array>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory_resource>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/element.hpp>
+#include <rondo/transport/world.hpp>
 
 #include "base/reductions.hpp"
 #include "flat/flat.hpp"
@@ -181,6 +189,55 @@ TEST(Bf16Test, NanStaysNan) {
 }
 
 // Scalar products over a model whose slices lie on several ranks, and clipping by them.
+
+/// Tells whether something had come before its memory was given back.
+class MemoryUntil : public std::pmr::memory_resource {
+ public:
+  explicit MemoryUntil(const std::atomic<bool>& come) : come_(come) {}
+
+  [[nodiscard]] bool freed_before() const { return freed_before_; }
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    return std::pmr::new_delete_resource()->allocate(bytes, alignment);
+  }
+  void do_deallocate(void* data, std::size_t bytes, std::size_t alignment) override {
+    freed_before_ = freed_before_ || !come_;
+    std::pmr::new_delete_resource()->deallocate(data, bytes, alignment);
+  }
+  [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override {
+    return this == &other;
+  }
+
+  const std::atomic<bool>& come_;
+  bool freed_before_ = false;
+};
+
+// Rank 1 takes part when rank 0 waits, which it does where its reduction is destroyed.
+TEST(SliceAllreduceTest, KeepsWhatItSendsUntilItHasBeenReduced) {
+  std::atomic<bool> waits = false;
+  std::atomic<bool> come = false;
+  transport::WorldOptions options = rondo::test::quick_options();
+  options.stall_warning = std::chrono::milliseconds(1);
+  options.on_stall = [&](const transport::Stall&) {
+    waits = true;
+    waits.notify_all();
+  };
+  World(2, options).run([&](transport::World& world) {
+    MemoryUntil memory(come);
+    std::vector<float> values(1000, 1.0F);
+    std::optional<SliceAllreduce> reduction(std::in_place);
+    reduction->add(world.communicator(), 0, values.size());
+    reduction->send_as(transport::ElementType::bf16, &memory);
+    if (world.rank() == 1) {
+      waits.wait(false);
+      come = true;
+    }
+    reduction->post(values);
+    reduction.reset();
+    EXPECT_FALSE(memory.freed_before());
+  });
+}
 
 TEST(ModelSumsTest, EveryElementCountsOnce) {
   World{3}.run([](transport::World& world) {

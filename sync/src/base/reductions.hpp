@@ -82,8 +82,8 @@ class SliceAllreduce {
     [[nodiscard]] bool is_reduced() const noexcept { return size > 0 && slice->size() > 1; }
   };
 
-  std::vector<Part> parts_;
   std::optional<std::pmr::vector<transport::Bfloat16>> sent_;  // of all parts, if any is rounded
+  std::vector<Part> parts_;  // go first, since their requests may wait, and use what is sent
 };
 
 /// Sums the gradients of a replica's layers from `first_layer` on over their slices, in buckets,

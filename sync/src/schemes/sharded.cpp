@@ -74,9 +74,9 @@ class ShardedScheme final : public SchemeBase {
   ShardedScheme(Replica given, std::shared_ptr<Optimizer> given_optimizer,
                 const SynchronousOptions& options)
       : SchemeBase(sharded_scheme, std::move(given), std::move(given_optimizer), {.version = 2}),
+        rounded_(&replica().world->arena()),
         shares_(plan_shares(replica().layers, {options.bucket_bytes, options.last_bucket_bytes})),
         share_of_(replica().layers.size(), 0),
-        rounded_(&replica().world->arena()),
         state_(optimizer().state()),
         clip_norm_(options.clip_norm),
         counting_(counting_shares(replica(), shares_)),
@@ -262,11 +262,12 @@ class ShardedScheme final : public SchemeBase {
     }
   }
 
-  std::vector<SharedBucket> shares_;               // in the order of posting
-  std::vector<std::size_t> share_of_;              // by layer
-  std::size_t posted_ = 0;                         // buckets
   std::pmr::vector<transport::Bfloat16> rounded_;  // of all buckets, in the arena
-  std::span<float> state_;                         // the optimizer's
+  // In the order of posting. They go before `rounded_`, since their requests may wait, and use it.
+  std::vector<SharedBucket> shares_;
+  std::vector<std::size_t> share_of_;  // by layer
+  std::size_t posted_ = 0;             // buckets
+  std::span<float> state_;             // the optimizer's
   double clip_norm_;
   Replica counting_;
   ModelSums sums_;
