@@ -11,6 +11,8 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
+#include "portable_allocator.hpp"
+
 namespace rondo::torch_backend {
 
 namespace {
@@ -30,11 +32,11 @@ void free_block(void* context) {
   block->engine->deallocate(block->data, block->bytes);
 }
 
-class ArenaAllocator final : public c10::Allocator {
+class ArenaAllocator final : public PortableAllocator {
  public:
   explicit ArenaAllocator(c10::Allocator* fallback) : fallback_(fallback) {}
 
-  c10::DataPtr allocate(std::size_t bytes) const override {
+  c10::DataPtr make(std::size_t bytes) const override {
     // A forked child has the arena's pages in common with its parent, and takes none of them.
     if (chosen && bytes >= smallest_block && !chosen->is_forked_copy()) {
       if (void* data = chosen->allocate(bytes)) {
