@@ -353,6 +353,9 @@ def wrong_arguments(rank, ranks):
     expect_error("dense tensors", lambda: dist.broadcast(sparse, 0))
     expect_error("integers", lambda: dist.all_reduce(torch.ones(2), Op.BAND))
     expect_error("floating point", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), Op.AVG))
+    if hasattr(torch, "uint16"):  # since PyTorch 2.3
+        wide = torch.zeros(2, dtype=torch.uint16)
+        expect_error("no tensors of type UInt16", lambda: dist.all_reduce(wide))
     outputs = [torch.zeros(3) for _ in range(ranks)]
     expect_error("of one type and size", lambda: dist.all_gather(outputs, torch.zeros(4)))
     expect_error("times as large", lambda: dist.all_gather_into_tensor(torch.zeros(3), torch.zeros(4)))

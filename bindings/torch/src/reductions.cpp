@@ -36,6 +36,24 @@ const char* name_of(Kind::RedOpType op) {
   }
 }
 
+bool is_known(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kByte:
+    case at::kChar:
+    case at::kShort:
+    case at::kInt:
+    case at::kLong:
+    case at::kBool:
+      return true;
+    default:  // newer versions have integers without a sign, for example
+      return false;
+  }
+}
+
 /// Calls `use` with the elements of a dense tensor, in the order of memory.
 template <typename Use>
 auto with_elements(const at::Tensor& tensor, Use use) {
@@ -58,8 +76,11 @@ auto with_elements(const at::Tensor& tensor, Use use) {
       return use(std::span(static_cast<std::int8_t*>(data), count));
     case at::kShort:
       return use(std::span(static_cast<std::int16_t*>(data), count));
-    default:
+    case at::kByte:
+    case at::kBool:
       return use(std::span(static_cast<std::uint8_t*>(data), count));
+    default:
+      TORCH_CHECK(false, "rondo reduces no tensors of type ", tensor.scalar_type());
   }
 }
 
@@ -68,10 +89,7 @@ auto with_elements(const at::Tensor& tensor, Use use) {
 transport::ReduceOp find_op(at::ScalarType type, const c10d::ReduceOp& op) {
   using transport::ReduceOp;
   const bool floating = at::isFloatingType(type);
-  const bool known = floating ? type == at::kFloat || type == at::kDouble || type == at::kHalf ||
-                                    type == at::kBFloat16
-                              : at::isIntegralType(type, true);
-  TORCH_CHECK(known, "rondo reduces no tensors of type ", type,
+  TORCH_CHECK(is_known(type), "rondo reduces no tensors of type ", type,
               "; convert them, or view complex ones as real");
   const bool truth = type == at::kBool;
   switch (op.op_) {
