@@ -83,7 +83,6 @@ TEST(EngineTest, GivesTheHostProgramItsTeamBack) {
   for (const unsigned one : controls) EXPECT_EQ(one, control);
   omp_set_num_threads(before);
 }
-#endif
 
 // As within a parallel region: oneDNN would wait for threads that are not there.
 TEST(EngineTest, RefusesCallsWhereNoTeamCanBeMadeAlsoAfterTheFirst) {
@@ -99,6 +98,7 @@ TEST(EngineTest, RefusesCallsWhereNoTeamCanBeMadeAlsoAfterTheFirst) {
   omp_set_max_active_levels(levels);
   EXPECT_NO_THROW(add(engine, View<const float>(view), view));
 }
+#endif
 
 TEST(EngineTest, NamesWhatItRunsOn) {
   EXPECT_THAT(instruction_set(), testing::AnyOf("baseline", "avx2", "avx512", "avx512_bf16"));

@@ -197,7 +197,7 @@ TEST_F(ComputeTableTest, UpdatesOfModelsOfOtherSizesAreMeasuredAnew) {
   EXPECT_EQ(measurements(2 * large), 0);
 }
 
-// Whatever it may take by itself: the time of a parameter is that of the model.
+// A share is counted with the time per parameter of the whole model.
 TEST_F(ComputeTableTest, AShareOfAnUpdateTakesAShareOfItsTime) {
   ComputeTable table(1, file());
   EXPECT_EQ(table.update_seconds(1000), 0.0);

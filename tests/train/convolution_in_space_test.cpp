@@ -425,8 +425,8 @@ TEST(InteriorFirstTest, InnerRowsComeFromThePartBorderRowsFromItsCopyWithTheHalo
                                      .pad_right = 1});
   std::vector<float> weights(16 * channels * 9);
   test::fill(weights, Numbers::whole, 1);
-  whole.pack_weights(weights);
   InteriorFirst interior(whole, part.halo, part.windows, 24, part.held, part.halo.needed);
+  whole.pack_weights(weights);  // for all that share them
   const tensor::Tensor image = test::filled(part.x.extents(), Numbers::whole, 2);
   const tensor::Tensor held = test::part_of(image, part.held);
   const tensor::Tensor read = test::part_of(image, part.halo.needed);

@@ -310,8 +310,8 @@ TEST(AdoptionTest, RefusesTheStack) {
   EXPECT_NE(why.find("on the stack"), std::string::npos) << why;
 }
 
-// It is a mapping without a name.
-TEST(AdoptionTest, RefusesTheStackOfAnotherThread) {
+// Such a stack is a mapping without a name.
+TEST(AdoptionTest, RefusesTheOwnStackOfAThreadThatIsNotTheMainOne) {
   std::vector<World> worlds = World::make_threads(1);
   std::thread([&] {
     auto* const frame = static_cast<std::byte*>(__builtin_frame_address(0));

@@ -227,6 +227,7 @@ int examine_hosts(const DoctorOptions& options) {
 int run_doctor(const DoctorOptions& options) {
   if (options.measure && is_rank()) return measure_links_as_rank();
   if (is_rank() || options.measure) {
+    let_speak(Speaker::first_of_host);  // all ranks fail here
     throw UsageError("rondo doctor starts ranks of its own; start it without a launcher");
   }
   return options.hosts.names.empty() ? examine_this_host(options) : examine_hosts(options);

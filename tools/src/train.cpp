@@ -253,7 +253,7 @@ class Display {
 };
 
 // report() takes a file that cannot be written for an error of all ranks, which rank 0 says. After
-// a complete run the others wait for this rank, and learn why it does not come.
+// a complete run the others may wait for this rank, and learn why it does not come.
 void tell_of_lost_profile(transport::World& world, RunEnd end) {
   const Failure failure = describe(std::current_exception());
   if (failure.on_all_ranks && world.rank() != 0) {

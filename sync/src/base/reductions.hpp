@@ -83,7 +83,8 @@ class SliceAllreduce {
   };
 
   std::optional<std::pmr::vector<transport::Bfloat16>> sent_;  // of all parts, if any is rounded
-  std::vector<Part> parts_;  // go first, since their requests may wait, and use what is sent
+  // Declared last, and so destroyed first: the requests may wait, and use `sent_`.
+  std::vector<Part> parts_;
 };
 
 /// Sums the gradients of a replica's layers from `first_layer` on over their slices, in buckets,

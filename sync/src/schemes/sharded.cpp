@@ -263,7 +263,8 @@ class ShardedScheme final : public SchemeBase {
   }
 
   std::pmr::vector<transport::Bfloat16> rounded_;  // of all buckets, in the arena
-  // In the order of posting. They go before `rounded_`, since their requests may wait, and use it.
+  // In the order of posting. Declared behind `rounded_`, and so destroyed before it: the requests
+  // may wait, and use it.
   std::vector<SharedBucket> shares_;
   std::vector<std::size_t> share_of_;  // by layer
   std::size_t posted_ = 0;             // buckets

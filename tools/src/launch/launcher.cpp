@@ -326,7 +326,8 @@ void add_run(Command& root) {
   run.flag("--part", hosts->part, "").hidden();
   run.footer(
       "Write: rondo run [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
-      "A rank learns about its job from RONDO_RANK, RONDO_SIZE, RONDO_THREADS, RONDO_COORDINATOR.\n"
+      "A rank learns about its job from RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_THREADS,\n"
+      "and RONDO_COORDINATOR.\n"
       "SIGUSR2 writes the ranks' flight records (to --flight-record or .) and ends nothing.\n"
       "Ends with the status of the first rank that failed, or 128 + n when signal n ended it.");
   run.does([request, hosts](const CommandLine& line) {

@@ -119,7 +119,7 @@ struct UpdateMemoryParts {
 struct UpdateMemory {
   std::size_t optimizer = 0;  ///< its state, of which a rank may have a share only
   std::size_t scheme = 0;     ///< the arrays of the scheme, its warm-up and its outer optimizer
-  std::size_t saved = 0;      ///< what of all that goes into a checkpoint, at the most
+  std::size_t saved = 0;      ///< the most that a checkpoint holds of these two
 };
 /// Bytes of the copy from which a checkpoint is written, of so many parameters and statistics, but
 /// for the state of updates, which is UpdateMemory::saved. The model that was evaluated is in it

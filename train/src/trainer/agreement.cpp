@@ -156,6 +156,11 @@ bool is_thrown_by_all() {
   return std::current_exception() == std::exchange(thrown_by_all, nullptr);
 }
 
+// A rank alone has nobody to tell, and its program may train again in the same World.
+void tell_others(transport::World& world) {
+  if (world.size() > 1) world.abort(abort_reason(report_of(std::current_exception())));
+}
+
 }  // namespace
 
 void agree_on(transport::World& world, const std::function<void()>& work) {
@@ -229,7 +234,7 @@ void end_together(transport::World& world, const std::function<void()>& work) {
     if (is_thrown_by_all()) throw;
     // A lost peer, for example: the others may not have heard of it yet.
     if (error.code() != transport::Errc::aborted) {
-      world.abort(abort_reason(report_of(std::current_exception())));
+      tell_others(world);
       throw;
     }
     const ErrorKind kind = kind_told_by(error.what());
@@ -237,7 +242,7 @@ void end_together(transport::World& world, const std::function<void()>& work) {
     raise(kind, error.what());
   } catch (...) {
     if (is_thrown_by_all()) throw;
-    world.abort(abort_reason(report_of(std::current_exception())));
+    tell_others(world);
     throw;
   }
 }

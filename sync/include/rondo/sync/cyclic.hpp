@@ -83,8 +83,8 @@ struct CyclicOptions {
   /// different workers may be mixed in any way. It then computes as many mini-batches as its next
   /// entry says and waits for what it says, whatever the clock; after its last entry it goes by
   /// arrivals again. An event that comes instead of the scripted one throws std::runtime_error.
-  /// What flush() pushes is no event of a script; a push that a trace has of it behind a park is
-  /// left out.
+  /// What flush() pushes (Push::by_flush) is no event: leave it out. Older traces have such a push
+  /// behind a park, which is ignored.
   std::vector<Turn> script = {};
   /// Called after every turn of this rank, and after its push of a flush(), on the scheme's thread.
   std::function<void(const Push&)> on_push = {};

@@ -197,7 +197,8 @@ class RONDO_TRAIN_API LayerType {
   [[nodiscard]] virtual std::unique_ptr<LayerKernel> grid_kernel(const KernelContext& context,
                                                                  const NodeLayout& layout,
                                                                  bool input_gradient) const;
-  /// By default all that goes with the channels of this rank's boxes.
+  /// By default all that goes with the channels of this rank's boxes. Not asked where the grid cuts
+  /// no channels of x and y: there a rank holds all parameters of the layer.
   [[nodiscard]] virtual ParameterSlice slice(const NodeLayout& layout, int rank) const;
   /// An allreduce of n elements over g ranks counts as 2 (g-1) n, an allgather as (g-1) n, a
   /// reduce-scatter likewise.
