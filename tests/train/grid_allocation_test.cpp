@@ -43,6 +43,7 @@ std::vector<std::size_t> allocations_of(const NodeLayout& place,
     std::vector<float> statistics(parameters[rank]);
     for (int step = 0; step < 4; ++step) {
       const std::size_t before = allocations_of_this_thread();
+      kernel->load(layer.parameters);
       kernel->forward_training(
           {.x = layer.x.view(), .y = layer.y.view(), .parameters = layer.parameters}, statistics);
       const BackwardOperands operands = test::operands_of(layer);
