@@ -11,8 +11,6 @@ import os
 import pathlib
 import re
 import select
-import sys
-import threading
 import unittest
 
 import numpy
@@ -576,81 +574,6 @@ class Create(unittest.TestCase):
             rondo.World.create(0, 2, fails)
         with self.assertRaisesRegex(ValueError, "returned 3 bytes"):
             rondo.World.create(0, 2, lambda _data: [b"one"])
-
-
-class Threads(unittest.TestCase):
-    def test_ranks_of_one_process(self):
-        sums = [None] * 3
-        worlds = rondo.World.make_threads(3)
-
-        def run(world):
-            with world:
-                sums[world.rank] = world.allreduce(filled(world.rank))[0]
-
-        threads = [threading.Thread(target=run, args=(world,)) for world in worlds]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(sums, [3, 3, 3])
-
-    def test_threads_of_a_rank(self):
-        """Each rank has a thread that posts at once, and one that posts when all threads run."""
-        sums = {}
-        begun = threading.Barrier(4, timeout=60)
-
-        def work(rank, comm, first):
-            request = comm.allreduce(filled(1), wait=False) if first else None
-            begun.wait()
-            if not first:
-                request = comm.allreduce(filled(1), wait=False)
-            sums[rank, first] = request.wait()[0]
-
-        def run(world):
-            with world:
-                comms = [world.dup(), world.dup()]
-                mine = [
-                    threading.Thread(target=work, args=(world.rank, comms[i], i == world.rank))
-                    for i in range(2)
-                ]
-                for thread in mine:
-                    thread.start()
-                for thread in mine:
-                    thread.join()
-
-        worlds = rondo.World.make_threads(2, multiple_threads=True, deadline=60)
-        ranks = [threading.Thread(target=run, args=(world,)) for world in worlds]
-        for thread in ranks:
-            thread.start()
-        for thread in ranks:
-            thread.join()
-        self.assertEqual(sums, {(rank, first): 2 for rank in range(2) for first in (False, True)})
-
-    def test_threads_that_keep_no_requests_and_arrays(self):
-        """Each frees what all of them have left behind."""
-        failures = []
-
-        def work(world, tag):
-            try:
-                for i in range(300):
-                    world.recv(numpy.empty(1), 0, tag, wait=False)
-                    world.send(filled(i, 1), 0, tag, wait=False)
-                    world.zeros(10)
-            except BaseException as error:  # pylint: disable=broad-except
-                failures.append(error)
-
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(1e-6)
-        self.addCleanup(sys.setswitchinterval, interval)
-        (world,) = rondo.World.make_threads(1, multiple_threads=True, deadline=60)
-        with world:
-            threads = [threading.Thread(target=work, args=(world, tag)) for tag in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            self.assertEqual(failures, [])
-            self.assertEqual(world.arena_bytes, 0)
 
 
 if __name__ == "__main__":
