@@ -107,6 +107,12 @@ class _Shared:
         else:
             self.discarded.append((free, handle))
 
+    def begin(self):
+        """Before an operation is posted: frees what nobody keeps."""
+        self.get()
+        if self.abandoned:
+            self.reap()
+
     def reap(self):
         """Frees abandoned requests that have completed; a failure shows in the next operation."""
         pending = []

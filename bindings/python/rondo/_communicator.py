@@ -36,9 +36,7 @@ class Plan:
 
     def start(self, wait=True):
         """Posts the operation: its array, or a Request with wait=False."""
-        self._shared.get()
-        if self._shared.abandoned:
-            self._shared.reap()
+        self._shared.begin()
         request = Request(self._shared, (self._array, self._handle), self._array)
         _c.rondo_plan_start(self._handle.value, ctypes.byref(request._handle))
         return request.wait() if wait else request
@@ -88,9 +86,7 @@ class Communicator:
         return Communicator(self._shared, copy, parent=self)
 
     def _post(self, wait, function, *arguments, arrays=(), result=None):
-        self._shared.get()
-        if self._shared.abandoned:
-            self._shared.reap()
+        self._shared.begin()
         request = Request(self._shared, arrays, result)
         function(self._communicator, *arguments, ctypes.byref(request._handle))
         return request.wait() if wait else request

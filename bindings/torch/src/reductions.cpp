@@ -36,6 +36,7 @@ const char* name_of(Kind::RedOpType op) {
   }
 }
 
+// The types of with_elements().
 bool is_known(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -80,7 +81,7 @@ auto with_elements(const at::Tensor& tensor, Use use) {
     case at::kBool:
       return use(std::span(static_cast<std::uint8_t*>(data), count));
     default:
-      TORCH_CHECK(false, "rondo reduces no tensors of type ", tensor.scalar_type());
+      TORCH_INTERNAL_ASSERT(false, "find_op() refuses all other types");
   }
 }
 
