@@ -110,9 +110,13 @@ int report(const std::exception_ptr& exception) {
   } else if (*rank == "0") {
     fmt::print(stderr, "rondo: {}\n", failure.text);
   } else if (speaks_beside_rank_0()) {
-    fmt::print(stderr, "rondo: rank {} on {}: {}\n", *rank, host_name(), failure.text);
+    print_of_rank(*rank, host_name(), failure.text);
   }
   return failure.status;
+}
+
+void print_of_rank(std::string_view rank, std::string_view host, std::string_view text) {
+  fmt::print(stderr, "rondo: rank {} on {}: {}\n", rank, host, text);
 }
 
 }  // namespace rondo::tools

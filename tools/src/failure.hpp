@@ -3,6 +3,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace rondo::tools {
 
@@ -49,5 +50,8 @@ void let_speak(Speaker which);
 /// Writes one line to stderr, with the rank in front where it says more; what all ranks have in
 /// common is left to those that let_speak() has named. Returns the exit status.
 int report(const std::exception_ptr& exception);
+
+/// One line to stderr for an error that this rank, on this host, says itself.
+void print_of_rank(std::string_view rank, std::string_view host, std::string_view text);
 
 }  // namespace rondo::tools

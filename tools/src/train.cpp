@@ -258,7 +258,7 @@ void tell_of_lost_profile(transport::World& world, RunEnd end) {
   const Failure failure = describe(std::current_exception());
   if (failure.on_all_ranks && world.rank() != 0) {
     const auto& here = world.ranks()[static_cast<std::size_t>(world.rank())].host;
-    fmt::print(stderr, "rondo: rank {} on {}: {}\n", world.rank(), here, failure.text);
+    print_of_rank(std::to_string(world.rank()), here, failure.text);
   }
   if (end == RunEnd::complete) world.abort(failure.text);
 }

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -139,7 +140,7 @@ Share checked_share(const transport::World& world, const HostRanks& host,
     const auto ranks = world.ranks();
     const auto& here = ranks[static_cast<std::size_t>(world.rank())].host;
     if (here != ranks.front().host && host.index == 0) {
-      fmt::print(stderr, "rondo: rank {} on {}: {}\n", world.rank(), here, error.what());
+      print_of_rank(std::to_string(world.rank()), here, error.what());
     }
     throw;
   }
