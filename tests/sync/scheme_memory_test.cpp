@@ -194,6 +194,27 @@ TEST(SchemeMemoryTest, AveragesSaveTheirModelAndWhatIsUnderWay) {
   expect_saved_by(HierarchicalOptions{.period = 2, .momentum = {.mu = 0.5F}}, make_hierarchical);
 }
 
+// A worker alone holds the token, and so the store.
+TEST(SchemeMemoryTest, CyclicSavesItsGradientsAndTheStore) {
+  World{1}.run([](transport::World& world) {
+    constexpr std::size_t counts = 1024;
+    test::Arrays arrays(world, layers, statistics);
+    const Scheme scheme =
+        make_cyclic(arrays.replica(), make_sgd(arrays.parameters.size(), {.momentum = 0.5F}));
+    for (std::int64_t index = 0; index < 2; ++index) {
+      test::iterate(*scheme, arrays,
+                    {.index = index, .local_samples = 1, .global_samples = 1, .learning_rate = 0.1},
+                    [](std::size_t, float) { return 1.0F; });
+    }
+    scheme->flush();
+
+    const std::size_t saved = scheme->save().size();
+
+    EXPECT_GE(saved, saved_by_cyclic(sizes_of(1)));
+    EXPECT_LE(saved, saved_by_cyclic(sizes_of(1)) + counts);
+  });
+}
+
 // A share ends with a cache line, and so does what is said of each layer.
 TEST(SchemeMemoryTest, AShareOfTheStateIsWhatIsSaved) {
   for (const int ranks : {1, 2, 3}) {
