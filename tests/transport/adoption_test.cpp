@@ -192,6 +192,21 @@ TEST(AdoptionTest, APlanCanBeStartedBeforeWhileAndAfter) {
   });
 }
 
+TEST(AdoptionTest, AssignmentReleasesWhatItReplaces) {
+  test::World(1).run([](World& world) {
+    const Buffer first;
+    const Buffer second;
+    AdoptedMemory adopted = world.adopt(first.bytes());
+    AdoptedMemory other = world.adopt(second.bytes());
+
+    adopted = std::move(other);
+
+    EXPECT_FALSE(contains(world, first));
+    EXPECT_TRUE(contains(world, second));
+    EXPECT_EQ(adopted.memory().data(), second.bytes().data());
+  });
+}
+
 TEST(AdoptionTest, IsShared) {
   test::World(2).run([](World& world) {
     const Buffer buffer;

@@ -202,9 +202,11 @@ AdoptedMemory::AdoptedMemory(AdoptedMemory&& other) noexcept
       pages_(std::exchange(other.pages_, {})) {}
 
 AdoptedMemory& AdoptedMemory::operator=(AdoptedMemory&& other) noexcept {
-  std::swap(world_, other.world_);
-  std::swap(memory_, other.memory_);
-  std::swap(pages_, other.pages_);
+  if (this == &other) return *this;
+  release();
+  world_ = std::move(other.world_);
+  memory_ = std::exchange(other.memory_, {});
+  pages_ = std::exchange(other.pages_, {});
   return *this;
 }
 

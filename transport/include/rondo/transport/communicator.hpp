@@ -159,7 +159,9 @@ class RONDO_TRANSPORT_API Communicator {
   /// out_counts[r] elements come from it, in rank order. Both have one entry for each rank.
   /// in_counts[r] on this rank must equal out_counts of this rank on r. If they differ, rank r
   /// fails with Errc::mismatch; if exactly one of them is 0, the rank that waits fails at its
-  /// deadline.
+  /// deadline. Nobody waits where a short part is sent that rank r does not expect: an empty part
+  /// is no message, so this may stay unnoticed, and a later operation may take the part for its
+  /// own.
   template <Element T>
   [[nodiscard]] Request alltoallv(std::span<const std::type_identity_t<T>> in,
                                   std::span<const std::size_t> in_counts, std::span<T> out,
