@@ -199,6 +199,17 @@ TEST(StoreTest, TellsARankThatIsBackTooEarlyForTheNextWorldToRetry) {
   });
 }
 
+// A child that was forked meanwhile has a copy of the socket, as here.
+TEST(StoreTest, LeavesItsPortToTheNextStoreThoughACopyOfItsSocketIsOpen) {
+  auto listener = StoreJob::listen();
+  const auto endpoint = StoreJob::endpoint_of(listener);
+  const shm::Descriptor copy(::dup(listener.get()));
+
+  StoreClient::serve(credentials(0, 2), std::move(listener), bootstrap::Listener::own).reset();
+
+  EXPECT_TRUE(bootstrap::listen_at(endpoint).valid());
+}
+
 TEST(StoreTest, TellsARankWhoseOldConnectionHasNotEndedToRetry) {
   auto job = std::make_unique<StoreJob>(2, 1s);
   job->join(1);

@@ -125,7 +125,8 @@ std::unique_ptr<StoreClient> serve_store(const Credentials& credentials, const L
                     to_string(*launch.coordinator) +
                     " without one; set RONDO_SECRET, or make ~/.rondo/secret on all hosts");
   }
-  return StoreClient::serve(credentials, std::move(listener));
+  return StoreClient::serve(credentials, std::move(listener),
+                            launch.listener >= 0 ? Listener::inherited : Listener::own);
 }
 
 Membership join_over_store(LaunchInfo launch, const WorldOptions& options) {

@@ -36,6 +36,12 @@ struct StoreStatistics {
   std::atomic<std::uint64_t> whole = 0;        ///< answers with all parts that were sent
 };
 
+/// Whether others listen at the same socket when the store no longer does.
+enum class Listener : std::uint8_t {
+  own,  ///< nobody: also a process forked meanwhile, which has a copy of it, no longer listens
+  inherited,  ///< the next World of this process, or whoever it came from
+};
+
 /// The store, in rank 0's process: gathers the blobs of allgather() and passes status messages on.
 ///
 /// - **Unverified connections.** Nothing but a handshake is received from a connection that has not
@@ -54,7 +60,11 @@ struct StoreStatistics {
 class StoreServer final : public ServiceTask {
  public:
   /// `listener` does not block. `own` is the store's end of rank 0's own connection.
-  StoreServer(Credentials credentials, shm::Descriptor listener, shm::Descriptor own);
+  StoreServer(Credentials credentials, shm::Descriptor listener, shm::Descriptor own,
+              Listener kind = Listener::inherited);
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+  ~StoreServer() override;
 
   [[nodiscard]] const StoreStatistics& statistics() const noexcept { return statistics_; }
 
@@ -109,8 +119,10 @@ class StoreServer final : public ServiceTask {
   void send_to_others(std::size_t rank, const Frame& frame);
   void send_to_all(const SharedFrame& frame);
   void fail(const std::string& why);
+  void stop_listening() noexcept;
 
   Credentials credentials_;
+  Listener kind_;
   shm::Descriptor listener_;
   std::vector<std::unique_ptr<Unverified>> unverified_;  ///< the oldest first
   std::vector<std::unique_ptr<Member>> members_;         ///< by rank; empty before and after
@@ -146,7 +158,8 @@ class StoreClient final : public SideChannel {
  public:
   /// Rank 0: serves the store on `listener`.
   [[nodiscard]] static std::unique_ptr<StoreClient> serve(const Credentials& credentials,
-                                                          shm::Descriptor listener);
+                                                          shm::Descriptor listener,
+                                                          Listener kind = Listener::inherited);
 
   /// Another rank: connects to the store at `endpoint`, and proves to be a member.
   ///

@@ -402,7 +402,7 @@ StoreClient::StoreClient(const Credentials& credentials, StoreConnection store,
 StoreClient::~StoreClient() { line_->post_left(); }
 
 std::unique_ptr<StoreClient> StoreClient::serve(const Credentials& credentials,
-                                                shm::Descriptor listener) {
+                                                shm::Descriptor listener, Listener kind) {
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
     throw Error(Errc::rendezvous_failed, "rendezvous: rank 0 cannot make a socket pair");
@@ -411,7 +411,8 @@ std::unique_ptr<StoreClient> StoreClient::serve(const Credentials& credentials,
                       .host = credentials.self.host};
   shm::Descriptor far(ends[1]);
   make_nonblocking(listener.get());
-  auto server = std::make_unique<StoreServer>(credentials, std::move(listener), std::move(far));
+  auto server =
+      std::make_unique<StoreServer>(credentials, std::move(listener), std::move(far), kind);
   return std::unique_ptr<StoreClient>(
       new StoreClient(credentials, std::move(own), std::move(server)));
 }

@@ -31,8 +31,10 @@ pollfd poll_entry(const Connection& connection) {
 }  // namespace
 
 // Rank 0 is a member from the beginning, over its own end of a socket pair.
-StoreServer::StoreServer(Credentials credentials, shm::Descriptor listener, shm::Descriptor own)
+StoreServer::StoreServer(Credentials credentials, shm::Descriptor listener, shm::Descriptor own,
+                         Listener kind)
     : credentials_(std::move(credentials)),
+      kind_(kind),
       listener_(std::move(listener)),
       members_(credentials_.self.size),
       history_(credentials_.self.size),
@@ -43,6 +45,15 @@ StoreServer::StoreServer(Credentials credentials, shm::Descriptor listener, shm:
                                          credentials_.self.host);
   history_[0] = {.came = true, .process = credentials_.self.process};
   std::iota(leaders_.begin(), leaders_.end(), std::size_t{0});
+}
+
+StoreServer::~StoreServer() { stop_listening(); }
+
+// Closing alone would leave the port to the copy of a child that was forked meanwhile, such as a
+// worker that loads data, and the next World could not listen there.
+void StoreServer::stop_listening() noexcept {
+  const shm::Descriptor closed = std::move(listener_);
+  if (kind_ == Listener::own && closed.valid()) ::shutdown(closed.get(), SHUT_RDWR);
 }
 
 // The order of the entries is that in which attend() reads them.
@@ -381,7 +392,7 @@ void StoreServer::fail(const std::string& why) {
 void StoreServer::on_failure(std::string_view /*why*/) noexcept {
   unverified_.clear();
   for (auto& member : members_) member.reset();
-  const shm::Descriptor closed = std::move(listener_);
+  stop_listening();
 }
 
 // The members close their ends when they have read everything; attend() then removes them.
