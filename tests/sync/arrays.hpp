@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory_resource>
 #include <string>
 #include <vector>
@@ -51,6 +52,27 @@ class Arrays {
   transport::World& world_;
   std::vector<std::size_t> layer_sizes_;
 };
+
+/// What the steps of a test share.
+struct StepOptions {
+  std::size_t samples = 1;  ///< of each rank
+  double rate = 0.125;
+};
+
+/// Step `index` of a training in which all ranks have equally many samples.
+inline Step step_of(const transport::World& world, std::int64_t index,
+                    const StepOptions& options = {}) {
+  return {.index = index,
+          .local_samples = options.samples,
+          .global_samples = options.samples * static_cast<std::size_t>(world.size()),
+          .learning_rate = options.rate};
+}
+
+/// A gradient that differs between ranks, steps and elements. It is a whole number from -4 to 3, so
+/// that sums over 1, 2 or 4 ranks and products with a power of two are exact.
+inline float small_gradient(int rank, int step, std::size_t element = 0) {
+  return static_cast<float>((rank * 5 + step * 3 + static_cast<int>(element)) % 8 - 4);
+}
 
 /// One iteration of `scheme`, where gradient(element, parameter) is the sum of the gradients of
 /// this rank's samples.

@@ -23,18 +23,12 @@ namespace {
 
 using rondo::test::World;
 using test::Arrays;
+using test::step_of;
 using testing::Each;
 using testing::ElementsAreArray;
 
 constexpr std::size_t size = 70;
 constexpr auto bf16 = transport::ElementType::bf16;
-
-Step step_of(const transport::World& world, int index) {
-  return {.index = index,
-          .local_samples = 1,
-          .global_samples = static_cast<std::size_t>(world.size()),
-          .learning_rate = 1.0};
-}
 
 struct Result {
   std::vector<float> parameters = {};
@@ -46,7 +40,7 @@ Result run(transport::World& world, const KStepOptions& options) {
   Arrays arrays(world, {size}, 3);
   const auto scheme = make_k_step(arrays.replica(), make_sgd(size, {.momentum = 0.0F}), options);
   for (int index = 0; index < 12; ++index) {
-    test::iterate(*scheme, arrays, step_of(world, index), [&](std::size_t i, float) {
+    test::iterate(*scheme, arrays, step_of(world, index, {.rate = 1.0}), [&](std::size_t i, float) {
       return static_cast<float>((static_cast<int>(i) + index + 3 * world.rank()) % 5 - 2);
     });
   }
@@ -93,7 +87,7 @@ TEST_P(AveragesInBf16Test, WhatRoundingLeavesOutIsSentLater) {
                                     {.period = 2, .average_type = bf16});
     const auto move = [&](int steps) {
       for (int i = 0; i < steps; ++i) {
-        test::iterate(*scheme, arrays, step_of(world, i),
+        test::iterate(*scheme, arrays, step_of(world, i, {.rate = 1.0}),
                       [&](std::size_t, float) { return -step; });
       }
     };

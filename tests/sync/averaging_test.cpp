@@ -26,10 +26,13 @@ namespace {
 using rondo::test::World;
 using test::Arrays;
 using test::iterate;
+using test::step_of;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
+
+constexpr test::StepOptions four_samples{.samples = 4, .rate = 0.5};
 
 /// Changes nothing; remembers with what it was asked to.
 class Recorder final : public Optimizer {
@@ -58,19 +61,12 @@ class Recorder final : public Optimizer {
   std::size_t size_;
 };
 
-Step step_of(const transport::World& world, int index) {
-  return {.index = index,
-          .local_samples = 4,
-          .global_samples = 4 * static_cast<std::size_t>(world.size()),
-          .learning_rate = 0.5};
-}
-
 /// The optimizer's state after one round of one step, in which rank r's gradient is r.
 std::vector<float> state_after_a_round(transport::World& world, LocalState local_state) {
   Arrays arrays(world, {3});
   const std::shared_ptr<Optimizer> sgd = make_sgd(3, {});
   const auto scheme = make_k_step(arrays.replica(), sgd, {.period = 1, .local_state = local_state});
-  iterate(*scheme, arrays, step_of(world, 0),
+  iterate(*scheme, arrays, step_of(world, 0, four_samples),
           [&](std::size_t, float) { return 4.0F * static_cast<float>(world.rank()); });
   return {sgd->state().begin(), sgd->state().end()};
 }
@@ -106,7 +102,8 @@ TEST_P(AveragingLocalStateTest, TravelsInTheSameCollectiveWhenItIsAveraged) {
     const auto scheme = make_k_step(arrays.replica(), make_sgd(30, {}),
                                     {.period = 1, .local_state = LocalState::average});
 
-    iterate(*scheme, arrays, step_of(world, 0), [](std::size_t, float) { return 1.0F; });
+    iterate(*scheme, arrays, step_of(world, 0, four_samples),
+            [](std::size_t, float) { return 1.0F; });
 
     const std::uint64_t reductions = world.size() == 1 ? 0 : 1;
     EXPECT_EQ(scheme->counters().collectives, reductions);
@@ -124,7 +121,7 @@ TEST_P(AveragingLocalStateTest, IsAveragedWithinTheGroupToo) {
         {.period = 4, .levels = {{2, &pair}}, .local_state = LocalState::average});
 
     for (int step = 0; step < 2; ++step) {
-      iterate(*scheme, arrays, step_of(world, step), [&](std::size_t, float) {
+      iterate(*scheme, arrays, step_of(world, step, four_samples), [&](std::size_t, float) {
         return step == 0 ? 0.0F : 4.0F * static_cast<float>(world.rank());
       });
     }
@@ -145,7 +142,8 @@ std::vector<std::int64_t> indices(LocalState local_state) {
     const auto scheme =
         make_k_step(arrays.replica(), recorder, {.period = 2, .local_state = local_state});
     for (int step = 7; step < 12; ++step) {
-      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
+      iterate(*scheme, arrays, step_of(world, step, four_samples),
+              [](std::size_t, float) { return 1.0F; });
     }
     result = recorder->indices();
   });
@@ -169,7 +167,7 @@ TEST(AveragingUpdatesTest, StartAdamAnewAfterAReset) {
                                     {.period = 1, .local_state = LocalState::reset});
 
     for (int step = 0; step < 3; ++step) {
-      iterate(*scheme, arrays, step_of(world, step),
+      iterate(*scheme, arrays, step_of(world, step, four_samples),
               [&](std::size_t, float) { return step == 1 ? 400.0F : 4.0F; });
       EXPECT_NEAR(arrays.parameters[0], -0.5F * static_cast<float>(step + 1), rounding);
     }
@@ -182,7 +180,8 @@ TEST(AveragingUpdatesTest, DivideByTheLocalSamples) {
     const auto recorder = std::make_shared<Recorder>(3);
     const auto scheme = make_k_step(arrays.replica(), recorder, {.period = 2});
 
-    iterate(*scheme, arrays, step_of(world, 0), [](std::size_t, float) { return 1.0F; });
+    iterate(*scheme, arrays, step_of(world, 0, four_samples),
+            [](std::size_t, float) { return 1.0F; });
 
     ASSERT_EQ(recorder->updates.size(), 1U);
     EXPECT_EQ(recorder->updates[0].gradient_scale, 0.25F);

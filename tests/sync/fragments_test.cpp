@@ -22,6 +22,8 @@ namespace {
 
 using rondo::test::World;
 using test::Arrays;
+using test::small_gradient;
+using test::step_of;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
@@ -31,25 +33,13 @@ const std::vector<std::size_t> layers = {8, 24, 5, 11};
 constexpr std::size_t size = 48;
 constexpr std::size_t first_of_two = 32;  // elements of the first of two fragments
 
-Step step_of(const transport::World& world, int index) {
-  return {.index = index,
-          .local_samples = 1,
-          .global_samples = static_cast<std::size_t>(world.size()),
-          .learning_rate = 0.125};
-}
-
-/// In eighths: sums over 1, 2 or 4 ranks are exact.
-float gradient_of(int rank, int step, std::size_t element) {
-  return static_cast<float>((rank * 5 + step * 3 + static_cast<int>(element)) % 8 - 4);
-}
-
 std::vector<float> trained(transport::World& world, const KStepOptions& options, int steps,
                            bool flushed) {
   Arrays arrays(world, layers);
   const auto scheme = make_k_step(arrays.replica(), make_sgd(size, {.momentum = 0.0F}), options);
   for (int index = 0; index < steps; ++index) {
     test::iterate(*scheme, arrays, step_of(world, index),
-                  [&](std::size_t i, float) { return gradient_of(world.rank(), index, i); });
+                  [&](std::size_t i, float) { return small_gradient(world.rank(), index, i); });
   }
   if (flushed) scheme->flush();
   return {arrays.parameters.begin(), arrays.parameters.end()};
@@ -152,7 +142,7 @@ TEST_P(FragmentsTest, EvaluateWhatFlushLeavesAtEveryStep) {
         if (index == 5) scheme->flush();
         arrays.statistics[0] += 0.3F * static_cast<float>(world.rank());
         test::iterate(*scheme, arrays, step_of(world, index), [&](std::size_t i, float w) {
-          return 0.61F * w + 0.37F * gradient_of(world.rank(), index, i);
+          return 0.61F * w + 0.37F * small_gradient(world.rank(), index, i);
         });
       }
       std::vector<float> parameters(size);

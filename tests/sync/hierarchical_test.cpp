@@ -25,19 +25,11 @@ namespace {
 using rondo::test::World;
 using test::Arrays;
 using test::iterate;
+using test::small_gradient;
+using test::step_of;
 using transport::Communicator;
 
 constexpr ReductionMomentum half{.kind = MomentumKind::classical, .mu = 0.5F};
-
-Step step_of(const transport::World& world, int index) {
-  return {.index = index,
-          .local_samples = 1,
-          .global_samples = static_cast<std::size_t>(world.size()),
-          .learning_rate = 0.5};
-}
-
-/// A rank's gradient: whole, and another one in every step.
-float gradient_of(int rank, int step) { return static_cast<float>((rank * 5 + step * 3) % 8 - 4); }
 
 /// Groups of adjacent ranks.
 struct Level {
@@ -53,7 +45,7 @@ std::vector<double> expected(const std::vector<Level>& levels, int ranks, int st
   double velocity = 0.0;
   for (int step = 0; step < steps; ++step) {
     for (int rank = 0; rank < ranks; ++rank) {
-      w[static_cast<std::size_t>(rank)] -= 0.5 * static_cast<double>(gradient_of(rank, step));
+      w[static_cast<std::size_t>(rank)] -= 0.5 * static_cast<double>(small_gradient(rank, step));
     }
     for (const Level& level : levels) {
       if ((step + 1) % level.period != 0) continue;
@@ -87,8 +79,8 @@ void expect_as_worked_out(transport::World& world, const std::vector<Level>& lev
   const auto scheme = make_hierarchical(arrays.replica(), make_sgd(1, {.momentum = 0.0F}), options);
   const auto rank = static_cast<std::size_t>(world.rank());
   for (int step = 0; step < 2 * levels.back().period + 1; ++step) {
-    iterate(*scheme, arrays, step_of(world, step),
-            [&](std::size_t, float) { return gradient_of(world.rank(), step); });
+    iterate(*scheme, arrays, step_of(world, step, {.rate = 0.5}),
+            [&](std::size_t, float) { return small_gradient(world.rank(), step); });
     ASSERT_EQ(static_cast<double>(arrays.parameters[0]),
               expected(levels, world.size(), step + 1)[rank])
         << "rank " << rank << " after step " << step;
@@ -119,8 +111,8 @@ struct Outcome {
 /// Gradients that depend on the parameters, and nothing exact about them.
 Outcome train(transport::World& world, Arrays& arrays, UpdateScheme& scheme) {
   for (int step = 0; step < 10; ++step) {
-    iterate(scheme, arrays, step_of(world, step), [&](std::size_t i, float w) {
-      return 0.61F * w + 0.37F * gradient_of(world.rank() + static_cast<int>(i), step);
+    iterate(scheme, arrays, step_of(world, step, {.rate = 0.5}), [&](std::size_t i, float w) {
+      return 0.61F * w + 0.37F * small_gradient(world.rank() + static_cast<int>(i), step);
     });
   }
   return {{arrays.parameters.begin(), arrays.parameters.end()}, scheme.save()};
@@ -189,10 +181,9 @@ TEST(HierarchicalTest, ASampleWeighsTheSameInEveryGroup) {
                                           {.period = 2, .levels = {{1, &pair}}});
     const auto samples = static_cast<float>(world.rank() + 1);
     const auto iterate_once = [&](int index) {
-      Step step = step_of(world, index);
+      Step step = step_of(world, index, {.rate = 1.0});
       step.local_samples = static_cast<std::size_t>(world.rank() + 1);
       step.global_samples = 10;
-      step.learning_rate = 1.0;
       iterate(*scheme, arrays, step,
               [&](std::size_t, float) { return -samples * static_cast<float>(world.rank()); });
     };

@@ -27,19 +27,14 @@ namespace {
 using rondo::test::World;
 using test::Arrays;
 using test::iterate;
+using test::step_of;
 using testing::ElementsAreArray;
 using testing::FloatNear;
 using testing::Pointwise;
 
 const std::vector<std::size_t> layer_sizes{40, 3, 0, 129};
 constexpr std::size_t size = 172;
-
-Step step_of(const transport::World& world, int index, double rate = 0.125) {
-  return {.index = index,
-          .local_samples = 2,
-          .global_samples = 2 * static_cast<std::size_t>(world.size()),
-          .learning_rate = rate};
-}
+constexpr test::StepOptions two_samples{.samples = 2};
 
 /// A rank's gradient: small whole numbers, so that sums are exact in any order.
 float whole_gradient(int rank, int step, std::size_t element) {
@@ -58,7 +53,7 @@ enum class Numbers { whole, odd };
 enum class Shares { equal, unequal, first };
 
 Step step_of(const transport::World& world, int index, Shares shares) {
-  Step step = step_of(world, index);
+  Step step = step_of(world, index, two_samples);
   if (shares == Shares::unequal) {
     step.local_samples = static_cast<std::size_t>(world.rank() + 1);
     step.global_samples = static_cast<std::size_t>(world.size() * (world.size() + 1) / 2);
@@ -176,7 +171,7 @@ TEST(KStepAloneTest, SlowMoMovesOneAndAHalfRoundsInTheSecondRoundOfAWarmUp) {
                     {.period = period, .momentum = {.kind = MomentumKind::slowmo, .mu = 0.5F}});
     std::vector<float> after;
     for (int step = 0; step < 2 * period; ++step) {
-      iterate(*scheme, arrays, step_of(world, step, rate(step)),
+      iterate(*scheme, arrays, step_of(world, step, {.samples = 2, .rate = rate(step)}),
               [](std::size_t, float) { return -2.0F; });  // of two samples
       if (step % period == period - 1) after.push_back(arrays.parameters[0]);
     }
@@ -257,7 +252,7 @@ TEST_P(KStepExactTest, AveragesQuadraticsAsWorkedOutByHand) {
 
     for (int round = 0; round < 4; ++round) {
       for (int step = 0; step < 2; ++step) {
-        iterate(*scheme, arrays, step_of(world, step, 0.5),
+        iterate(*scheme, arrays, step_of(world, step, {.samples = 2, .rate = 0.5}),
                 [&](std::size_t, float w) { return 2.0F * (w - target); });
       }
       velocity = 0.5 * velocity + 0.75 * (mean_target - common);
@@ -282,7 +277,8 @@ TEST_P(KStepTest, DescendsUnderEveryMomentum) {
                       });
 
       for (int step = 0; step < 60; ++step) {
-        iterate(*scheme, arrays, step_of(world, step, step < 30 ? 0.25 : 0.125),
+        iterate(*scheme, arrays,
+                step_of(world, step, {.samples = 2, .rate = step < 30 ? 0.25 : 0.125}),
                 [](std::size_t, float w) { return 2.0F * w; });  // f = w^2/2, two samples
         if (step == 1) {
           EXPECT_LT(std::abs(arrays.parameters[0]), 8.0F);
@@ -304,7 +300,8 @@ TEST_P(KStepExactTest, AveragesStatisticsPlainly) {
     for (int step = 0; step < 4; ++step) {
       arrays.statistics[0] += static_cast<float>(world.rank());
       arrays.statistics[1] = 3.0F;
-      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
+      iterate(*scheme, arrays, step_of(world, step, two_samples),
+              [](std::size_t, float) { return 1.0F; });
     }
 
     EXPECT_EQ(arrays.statistics[0], 4.0F * static_cast<float>(world.size() - 1) / 2.0F);
@@ -345,7 +342,7 @@ TEST_P(KStepTest, ClipsTheMeanOfTheLocalGradient) {
                                     {.period = 2, .clip_norm = 2.5});
 
     // The mean is (3, 4): 5 long, twice too much.
-    iterate(*scheme, arrays, step_of(world, 0, 1.0),
+    iterate(*scheme, arrays, step_of(world, 0, {.samples = 2, .rate = 1.0}),
             [](std::size_t i, float) { return i == 0 ? 6.0F : 8.0F; });
 
     EXPECT_THAT(arrays.parameters, testing::ElementsAre(-1.5F, -2.0F));
@@ -369,7 +366,7 @@ TEST_P(KStepRoundsTest, EvaluatesTheAverageAndLeavesTrainingAsItIs) {
         make_k_step(arrays.replica(), make_sgd(1, {}), {.period = 4, .momentum = {.mu = 0.5F}});
     const float rank = static_cast<float>(world.rank());
     const float mean_rank = static_cast<float>(world.size() - 1) / 2.0F;
-    iterate(*scheme, arrays, step_of(world, 0, 1.0),
+    iterate(*scheme, arrays, step_of(world, 0, {.samples = 2, .rate = 1.0}),
             [&](std::size_t, float) { return -2.0F * rank; });
     arrays.statistics[0] = 4.0F * rank;
     std::vector<float> parameters(1);
@@ -392,7 +389,7 @@ TEST_P(KStepRoundsTest, FlushEndsTheRoundInAPlainAverage) {
     const auto scheme =
         make_k_step(arrays.replica(), make_sgd(size, {}), {.period = 4, .momentum = {.mu = 0.5F}});
     for (int step = 0; step < 6; ++step) {  // a round and a half
-      iterate(*scheme, arrays, step_of(world, step), [&](std::size_t i, float w) {
+      iterate(*scheme, arrays, step_of(world, step, two_samples), [&](std::size_t i, float w) {
         return 0.61F * w + 0.37F * static_cast<float>(
                                        (world.rank() * 14 + step * 3 + static_cast<int>(i)) % 13);
       });
@@ -422,7 +419,8 @@ TEST_P(KStepRoundsTest, RoundsCountFromTheFirstIterationOnAndAreReported) {
         {.period = 3, .on_round = [&](const Round& round) { rounds.push_back(round); }});
 
     for (int step = 100; step < 107; ++step) {
-      iterate(*scheme, arrays, step_of(world, step, 0.5), [](std::size_t, float) { return 4.0F; });
+      iterate(*scheme, arrays, step_of(world, step, {.samples = 2, .rate = 0.5}),
+              [](std::size_t, float) { return 4.0F; });
     }
     scheme->flush();
 
@@ -443,7 +441,8 @@ TEST_P(KStepRoundsTest, CountsOneReductionPerRound) {
     const std::uint64_t before = world.counters().operations;
 
     for (int step = 0; step < 13; ++step) {
-      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
+      iterate(*scheme, arrays, step_of(world, step, two_samples),
+              [](std::size_t, float) { return 1.0F; });
     }
 
     const std::uint64_t rounds = world.size() == 1 ? 0 : 3;
@@ -463,7 +462,8 @@ TEST_P(KStepRoundsTest, MovesTwiceTheModelOfEveryOtherRankOnceARound) {
     const auto scheme = make_k_step(arrays.replica(), make_sgd(25'000, {}), {.period = 5});
 
     for (int step = 0; step < 10; ++step) {
-      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
+      iterate(*scheme, arrays, step_of(world, step, two_samples),
+              [](std::size_t, float) { return 1.0F; });
     }
 
     std::vector<std::int64_t> moved{static_cast<std::int64_t>(world.counters().moved_bytes())};

@@ -23,24 +23,14 @@ namespace {
 
 using rondo::test::World;
 using test::Arrays;
+using test::small_gradient;
+using test::step_of;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 constexpr std::size_t size = 40;
-
-Step step_of(const transport::World& world, int index) {
-  return {.index = index,
-          .local_samples = 1,
-          .global_samples = static_cast<std::size_t>(world.size()),
-          .learning_rate = 0.125};
-}
-
-/// Gradients that do not depend on the parameters, in eighths: sums over 1, 2 or 4 ranks are exact.
-float gradient_of(int rank, int step, std::size_t element) {
-  return static_cast<float>((rank * 5 + step * 3 + static_cast<int>(element)) % 8 - 4);
-}
 
 class OverlapTest : public testing::TestWithParam<int> {
  protected:
@@ -59,8 +49,9 @@ TEST_P(OverlapTest, CountsEveryLocalStepOnce) {
             make_k_step(arrays.replica(), make_sgd(size, {.momentum = 0.0F}),
                         {.period = 4, .momentum = {.mu = mu}, .overlap_steps = overlap});
         for (int index = 0; index < 14; ++index) {
-          test::iterate(*scheme, arrays, step_of(world, index),
-                        [&](std::size_t i, float) { return gradient_of(world.rank(), index, i); });
+          test::iterate(*scheme, arrays, step_of(world, index), [&](std::size_t i, float) {
+            return small_gradient(world.rank(), index, i);
+          });
         }
         scheme->flush();
         const std::vector<float> left(arrays.parameters.begin(), arrays.parameters.end());
@@ -126,7 +117,7 @@ TEST_P(OverlapTest, EvaluatesWhatFlushLeavesAtEveryStep) {
       for (int index = 0; index < steps; ++index) {
         arrays.statistics[0] += 0.3F * static_cast<float>(world.rank());
         test::iterate(*scheme, arrays, step_of(world, index), [&](std::size_t i, float w) {
-          return 0.61F * w + 0.37F * gradient_of(world.rank(), index, i);
+          return 0.61F * w + 0.37F * small_gradient(world.rank(), index, i);
         });
       }
       std::vector<float> parameters(size);

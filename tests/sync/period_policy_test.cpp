@@ -94,10 +94,8 @@ Trained run_of(transport::World& world, KStepOptions options, int steps,
   Arrays arrays(world, {size});
   const auto scheme = make_k_step(arrays.replica(), make_sgd(size, {.momentum = 0.5F}), options);
   for (int index = 0; index < steps; ++index) {
-    const Step step{.index = index,
-                    .local_samples = 2,
-                    .global_samples = 2 * static_cast<std::size_t>(world.size()),
-                    .learning_rate = index < 6 ? 0.125 : 0.0625};
+    const Step step =
+        test::step_of(world, index, {.samples = 2, .rate = index < 6 ? 0.125 : 0.0625});
     test::iterate(*scheme, arrays, step, [&](std::size_t i, float w) {
       if (i == 0 && !losses.empty()) {
         // The ranks' losses differ; their sum is what counts.

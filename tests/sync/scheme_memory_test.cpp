@@ -144,11 +144,8 @@ std::size_t most_saved(int ranks, const Make& make) {
     const Scheme scheme =
         make(arrays.replica(), make_sgd(arrays.parameters.size(), {.momentum = 0.5F}));
     for (std::int64_t index = 0; index < 4; ++index) {
-      const Step step{.index = index,
-                      .local_samples = 1,
-                      .global_samples = static_cast<std::size_t>(ranks),
-                      .learning_rate = 0.1};
-      test::iterate(*scheme, arrays, step, [](std::size_t, float) { return 1.0F; });
+      test::iterate(*scheme, arrays, test::step_of(world, index, {.rate = 0.1}),
+                    [](std::size_t, float) { return 1.0F; });
       for (std::size_t layer = 0; layer < layers.size(); ++layer) scheme->make_ready(layer);
       const std::size_t saved = scheme->save().size();
       if (world.rank() == 0) most = std::max(most, saved);

@@ -32,6 +32,7 @@ namespace {
 using rondo::test::Backend;
 using rondo::test::World;
 using test::Arrays;
+using test::step_of;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -69,15 +70,9 @@ std::vector<float> train(transport::World& world, Make make, const Case& tested)
   const auto scheme =
       make(arrays.replica(), tested.make_optimizer(arrays.parameters.size()), tested.options);
   for (int step = 0; step < steps; ++step) {
-    test::iterate(
-        *scheme, arrays,
-        {.index = step,
-         .local_samples = 1,
-         .global_samples = static_cast<std::size_t>(world.size()),
-         .learning_rate = 0.125},
-        [&](std::size_t i, float) {
-          return static_cast<float>((world.rank() * 7 + step + static_cast<int>(i)) % 13 - 6);
-        });
+    test::iterate(*scheme, arrays, step_of(world, step), [&](std::size_t i, float) {
+      return static_cast<float>((world.rank() * 7 + step + static_cast<int>(i)) % 13 - 6);
+    });
   }
   scheme->flush();
   return {arrays.parameters.begin(), arrays.parameters.end()};
@@ -108,11 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
                           .gradient_type = transport::ElementType::bf16}}),
     [](const auto& tested) { return tested.param.name; });
 
-Step first_step(const transport::World& world) {
-  return {.local_samples = 1,
-          .global_samples = static_cast<std::size_t>(world.size()),
-          .learning_rate = 0.5};
-}
+Step first_step(const transport::World& world) { return step_of(world, 0, {.rate = 0.5}); }
 
 TEST(ShardedSchemeTest, ARankKeepsTheStateOfItsShareAlone) {
   World{4}.run([](transport::World& world) {
