@@ -148,6 +148,12 @@ class World {
   transport::WorldOptions options_;
 };
 
+/// A test whose parameter is the number of ranks.
+class RanksTest : public testing::TestWithParam<int> {
+ protected:
+  [[nodiscard]] static int ranks() { return GetParam(); }
+};
+
 /// A World that stays open from one run() to the next, because opening one can take longer than
 /// what a test does with it. One that a test has failed in is opened anew.
 class OpenWorld {

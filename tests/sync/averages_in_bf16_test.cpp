@@ -21,6 +21,7 @@
 namespace rondo::sync::averages_in_bf16_test {
 namespace {
 
+using rondo::test::RanksTest;
 using rondo::test::World;
 using test::Arrays;
 using test::step_of;
@@ -49,10 +50,10 @@ Result run(transport::World& world, const KStepOptions& options) {
 }
 
 /// 1, 2 and 4 ranks, over which sums of equal values are exact.
-class AveragesInBf16Test : public testing::TestWithParam<int> {};
+class AveragesInBf16Test : public RanksTest {};
 
 TEST_P(AveragesInBf16Test, AreThoseOfFp32WhereAllValuesFit) {
-  World{GetParam()}.run([](transport::World& world) {
+  World{ranks()}.run([](transport::World& world) {
     for (const std::int64_t overlap_steps : {0, 2}) {
       const Result full = run(world, {.period = 4, .overlap_steps = overlap_steps});
       const Result half =
@@ -66,7 +67,7 @@ TEST_P(AveragesInBf16Test, AreThoseOfFp32WhereAllValuesFit) {
 
 // Three averages of 70 parameters, 3 statistics and a weight.
 TEST_P(AveragesInBf16Test, SendHalfOfTheDisplacementsBytes) {
-  World{GetParam()}.run([](transport::World& world) {
+  World{ranks()}.run([](transport::World& world) {
     const std::uint64_t met = world.size() == 1 ? 0 : 3;
     const Result full = run(world, {.period = 4});
     const Result half = run(world, {.period = 4, .average_type = bf16});
@@ -80,7 +81,7 @@ TEST_P(AveragesInBf16Test, SendHalfOfTheDisplacementsBytes) {
 // Every round moves by 1 + 2^-9, of which bf16 holds 1: the rest arrives when it is 2^-7. Without
 // feedback it would never.
 TEST_P(AveragesInBf16Test, WhatRoundingLeavesOutIsSentLater) {
-  World{GetParam()}.run([](transport::World& world) {
+  World{ranks()}.run([](transport::World& world) {
     const float step = 0.5F + std::ldexp(1.0F, -10);
     Arrays arrays(world, {size});
     const auto scheme = make_k_step(arrays.replica(), make_sgd(size, {.momentum = 0.0F}),

@@ -23,6 +23,7 @@
 namespace rondo::sync::averaging_test {
 namespace {
 
+using rondo::test::RanksTest;
 using rondo::test::World;
 using test::Arrays;
 using test::iterate;
@@ -71,10 +72,7 @@ std::vector<float> state_after_a_round(transport::World& world, LocalState local
   return {sgd->state().begin(), sgd->state().end()};
 }
 
-class AveragingLocalStateTest : public testing::TestWithParam<int> {
- protected:
-  [[nodiscard]] static int ranks() { return GetParam(); }
-};
+class AveragingLocalStateTest : public RanksTest {};
 
 TEST_P(AveragingLocalStateTest, IsKept) {
   World{ranks()}.run([](transport::World& world) {

@@ -20,6 +20,7 @@
 namespace rondo::sync::fragments_test {
 namespace {
 
+using rondo::test::RanksTest;
 using rondo::test::World;
 using test::Arrays;
 using test::small_gradient;
@@ -45,10 +46,7 @@ std::vector<float> trained(transport::World& world, const KStepOptions& options,
   return {arrays.parameters.begin(), arrays.parameters.end()};
 }
 
-class FragmentsTest : public testing::TestWithParam<int> {
- protected:
-  [[nodiscard]] static int ranks() { return GetParam(); }
-};
+class FragmentsTest : public RanksTest {};
 
 /// Where gradients do not depend on the parameters, it does not matter when a plain average is
 /// taken.

@@ -22,6 +22,7 @@
 namespace rondo::sync::hierarchical_test {
 namespace {
 
+using rondo::test::RanksTest;
 using rondo::test::World;
 using test::Arrays;
 using test::iterate;
@@ -128,10 +129,10 @@ Outcome train_hierarchical(transport::World& world, const HierarchicalOptions& o
   return train(world, arrays, *make_hierarchical(arrays.replica(), make_sgd(80, {}), options));
 }
 
-class HierarchicalDegenerateTest : public testing::TestWithParam<int> {};
+class HierarchicalDegenerateTest : public RanksTest {};
 
 TEST_P(HierarchicalDegenerateTest, GroupsOfOneRankAreKStep) {
-  World{GetParam()}.run([](transport::World& world) {
+  World{ranks()}.run([](transport::World& world) {
     Communicator alone = world.communicator().split(world.rank());
 
     EXPECT_EQ(train_hierarchical(world, {.period = 4, .levels = {{2, &alone}}, .momentum = half}),
@@ -140,7 +141,7 @@ TEST_P(HierarchicalDegenerateTest, GroupsOfOneRankAreKStep) {
 }
 
 TEST_P(HierarchicalDegenerateTest, ALevelAsSlowAsTheGlobalAverageIsKStep) {
-  World{GetParam()}.run([](transport::World& world) {
+  World{ranks()}.run([](transport::World& world) {
     Communicator pair = world.communicator().split(world.rank() / 2);
 
     EXPECT_EQ(train_hierarchical(world, {.period = 4, .levels = {{4, &pair}}, .momentum = half}),
@@ -149,7 +150,7 @@ TEST_P(HierarchicalDegenerateTest, ALevelAsSlowAsTheGlobalAverageIsKStep) {
 }
 
 TEST_P(HierarchicalDegenerateTest, NoLevelsAreKStep) {
-  World{GetParam()}.run([](transport::World& world) {
+  World{ranks()}.run([](transport::World& world) {
     EXPECT_EQ(train_hierarchical(world, {.period = 4, .momentum = half}),
               train_k_step(world, {.period = 4, .momentum = half}));
   });

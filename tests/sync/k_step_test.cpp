@@ -24,6 +24,7 @@
 namespace rondo::sync::k_step_test {
 namespace {
 
+using rondo::test::RanksTest;
 using rondo::test::World;
 using test::Arrays;
 using test::iterate;
@@ -93,10 +94,7 @@ std::vector<float> train_synchronous(transport::World& world, Numbers numbers,
                shares);
 }
 
-class KStepTest : public testing::TestWithParam<int> {
- protected:
-  [[nodiscard]] static int ranks() { return GetParam(); }
-};
+class KStepTest : public RanksTest {};
 
 /// Means over 1, 2 and 4 ranks of whole numbers are exact.
 class KStepExactTest : public KStepTest {};
@@ -354,10 +352,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, KStepExactTest, testing::Values(1, 2, 4));
 
 // When K-step averaging ends its rounds: evaluation, flush, reports and counters.
 
-class KStepRoundsTest : public testing::TestWithParam<int> {
- protected:
-  [[nodiscard]] static int ranks() { return GetParam(); }
-};
+class KStepRoundsTest : public RanksTest {};
 
 TEST_P(KStepRoundsTest, EvaluatesTheAverageAndLeavesTrainingAsItIs) {
   World{ranks()}.run([](transport::World& world) {

@@ -28,6 +28,7 @@
 namespace rondo::sync::lazy_test {
 namespace {
 
+using rondo::test::RanksTest;
 using rondo::test::World;
 using test::Arrays;
 using test::LazyRun;
@@ -71,10 +72,7 @@ std::vector<float> train_lazily(transport::World& world, const LazyOptions& opti
                order);
 }
 
-class LazyTest : public testing::TestWithParam<int> {
- protected:
-  [[nodiscard]] static int ranks() { return GetParam(); }
-};
+class LazyTest : public RanksTest {};
 
 TEST_P(LazyTest, WithWindowsOfOneIsSynchronousBitForBit) {
   World{ranks()}.run([](transport::World& world) {

@@ -21,6 +21,7 @@
 namespace rondo::sync::overlap_test {
 namespace {
 
+using rondo::test::RanksTest;
 using rondo::test::World;
 using test::Arrays;
 using test::small_gradient;
@@ -32,10 +33,7 @@ using testing::ThrowsMessage;
 
 constexpr std::size_t size = 40;
 
-class OverlapTest : public testing::TestWithParam<int> {
- protected:
-  [[nodiscard]] static int ranks() { return GetParam(); }
-};
+class OverlapTest : public RanksTest {};
 
 /// Where gradients do not depend on the parameters, it does not matter when an average is applied:
 /// after a flush blocking and overlapped ones agree, for all overlaps and momenta.

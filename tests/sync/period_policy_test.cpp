@@ -23,6 +23,7 @@
 namespace rondo::sync::period_policy_test {
 namespace {
 
+using rondo::test::RanksTest;
 using rondo::test::World;
 using test::Arrays;
 using testing::ElementsAre;
@@ -112,10 +113,7 @@ Trained run_of(transport::World& world, KStepOptions options, int steps,
   return run;
 }
 
-class PeriodOfTest : public testing::TestWithParam<int> {
- protected:
-  [[nodiscard]] static int ranks() { return GetParam(); }
-};
+class PeriodOfTest : public RanksTest {};
 
 TEST_P(PeriodOfTest, AConstantPolicyIsThePeriodBitForBit) {
   World{ranks()}.run([](transport::World& world) {

@@ -28,6 +28,7 @@
 namespace rondo::sync::synchronous_test {
 namespace {
 
+using rondo::test::RanksTest;
 using rondo::test::World;
 using test::Arrays;
 using testing::Each;
@@ -107,10 +108,7 @@ std::vector<float> expected(int samples) {
   return w;
 }
 
-class SynchronousTest : public testing::TestWithParam<int> {
- protected:
-  [[nodiscard]] static int ranks() { return GetParam(); }
-};
+class SynchronousTest : public RanksTest {};
 
 // 8 samples divide by 4 into exact values; 7 leave ranks with unequal shares, 2 some with none.
 TEST_P(SynchronousTest, EqualsPlainSgdOverTheWholeBatch) {
@@ -370,17 +368,17 @@ std::vector<float> step(transport::World& world, const std::vector<float>& gradi
   return {arrays.parameters.begin(), arrays.parameters.end()};
 }
 
-class SynchronousClipTest : public testing::TestWithParam<int> {};
+class SynchronousClipTest : public RanksTest {};
 
 // Ranks whose number is a power of two: the mean is exact.
 TEST_P(SynchronousClipTest, ScalesTheMeanGradientToTheNorm) {
-  World{GetParam()}.run([](transport::World& world) {
+  World{ranks()}.run([](transport::World& world) {
     EXPECT_THAT(step(world, {6.0F, 0.0F, 8.0F}, 5.0), ElementsAre(-3.0F, 0.0F, -4.0F));
   });
 }
 
 TEST_P(SynchronousClipTest, LeavesAGradientThatIsShortEnoughAsItIs) {
-  World{GetParam()}.run([](transport::World& world) {
+  World{ranks()}.run([](transport::World& world) {
     const std::vector<float> gradient{0.3F, -0.7F, 0.1F};
 
     EXPECT_THAT(step(world, gradient, 100.0), ElementsAreArray(step(world, gradient, 0.0)));
