@@ -27,7 +27,6 @@ using test::Arrays;
 using test::small_gradient;
 using test::step_of;
 using testing::ElementsAre;
-using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -108,23 +107,10 @@ TEST_P(OverlapTest, SendsWhatBlockingAveragesSend) {
 
 TEST_P(OverlapTest, EvaluatesWhatFlushLeavesAtEveryStep) {
   World{ranks()}.run([](transport::World& world) {
-    for (int steps = 1; steps < 12; ++steps) {
-      Arrays arrays(world, {size}, 2);
-      const auto scheme = make_k_step(arrays.replica(), make_sgd(size, {}),
-                                      {.period = 4, .momentum = {.mu = 0.5F}, .overlap_steps = 2});
-      for (int index = 0; index < steps; ++index) {
-        arrays.statistics[0] += 0.3F * static_cast<float>(world.rank());
-        test::iterate(*scheme, arrays, step_of(world, index), [&](std::size_t i, float w) {
-          return 0.61F * w + 0.37F * small_gradient(world.rank(), index, i);
-        });
-      }
-      std::vector<float> parameters(size);
-      std::vector<float> statistics(2);
-      scheme->copy_for_evaluation(parameters, statistics);
-      scheme->flush();
-      EXPECT_THAT(arrays.parameters, ElementsAreArray(parameters)) << steps;
-      EXPECT_EQ(arrays.statistics, statistics) << steps;
-    }
+    test::expect_evaluation_as_flush(world, {size}, [](const Replica& replica) {
+      return make_k_step(replica, make_sgd(size, {}),
+                         {.period = 4, .momentum = {.mu = 0.5F}, .overlap_steps = 2});
+    });
   });
 }
 
