@@ -12,6 +12,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/small_run.hpp"
 
 namespace rondo::test::compare_test {
 namespace {
@@ -25,27 +26,17 @@ using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 
-const char* const small_run = R"(
-[data]
-name = "synthetic"
-training = 64
-test = 32
-[model]
-name = "lenet5"
-[train]
-global_batch = 32
+const std::string two_steps = small_run(64) + R"(
 [optimizer]
 learning_rate = 0.05
 )";
 
 class CompareTest : public testing::Test {
  protected:
-  CompareTest() { scratch_.write("experiment.toml", small_run); }
+  CompareTest() { scratch_.write("experiment.toml", two_steps); }
 
-  /// With more behind the small run.
-  void configure(const std::string& more) {
-    scratch_.write("experiment.toml", std::string(small_run) + more);
-  }
+  /// With more behind the two steps.
+  void configure(const std::string& more) { scratch_.write("experiment.toml", two_steps + more); }
   [[nodiscard]] fs::path folder() const { return scratch_.path() / "compared"; }
 
   [[nodiscard]] std::vector<std::string> arguments(const std::vector<std::string>& more) const {

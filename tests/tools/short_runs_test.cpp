@@ -15,6 +15,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/small_run.hpp"
 
 namespace rondo::test::short_runs_test {
 namespace {
@@ -30,20 +31,9 @@ using testing::Not;
 
 using Json = nlohmann::json;
 
-const char* const small_run = R"(
-[data]
-name = "synthetic"
-training = 128
-test = 32
-[model]
-name = "lenet5"
-[train]
-global_batch = 32
-)";
-
 class ShortRunTest : public testing::Test {
  protected:
-  ShortRunTest() { scratch_.write("experiment.toml", small_run); }
+  ShortRunTest() { scratch_.write("experiment.toml", small_run()); }
 
   [[nodiscard]] fs::path folder() const { return scratch_.path() / "run"; }
   [[nodiscard]] std::vector<std::string> words_of(const std::string& command,

@@ -14,6 +14,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/small_run.hpp"
 
 namespace rondo::test::train_test {
 namespace {
@@ -26,15 +27,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-const char* const small_run = R"(
-[data]
-name = "synthetic"
-training = 128
-test = 32
-[model]
-name = "lenet5"
-[train]
-global_batch = 32
+const std::string two_epochs = small_run() + R"(
 epochs = 2
 log_every = 2
 [optimizer]
@@ -44,7 +37,7 @@ learning_rate = 0.05
 // A folder of its own with a configuration in it.
 class TrainTest : public testing::Test {
  protected:
-  TrainTest() { scratch_.write("experiment.toml", small_run); }
+  TrainTest() { scratch_.write("experiment.toml", two_epochs); }
 
   [[nodiscard]] std::string config() const { return scratch_.path() / "experiment.toml"; }
   [[nodiscard]] std::string out() const { return scratch_.path() / "run"; }
