@@ -31,6 +31,17 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+// A data set's files in a folder of their own, which are damaged and then read.
+template <Dataset (*read)(const std::filesystem::path&)>
+class FilesTest : public testing::Test {
+ protected:
+  std::string error() const {
+    return error_text<DataError>([this] { return read(folder_.path()); });
+  }
+
+  ScratchFolder folder_;
+};
+
 // idx files as MNIST and Fashion-MNIST have them, whole and damaged.
 
 // A file that is replaced, and what the error says.
@@ -61,15 +72,9 @@ Bytes words(std::initializer_list<std::uint32_t> numbers) {
   return bytes;
 }
 
-class IdxTest : public testing::Test {
+class IdxTest : public FilesTest<read_idx> {
  protected:
   IdxTest() { rondo::test::write_idx_files(folder_); }
-
-  std::string error() const {
-    return error_text<DataError>([this] { return read_idx(folder_.path()); });
-  }
-
-  ScratchFolder folder_;
 };
 
 class IdxDamageTest : public IdxTest, public testing::WithParamInterface<Damage> {};
@@ -169,15 +174,9 @@ TEST(FashionMnistTest, HasTheWellKnownMeanAndDeviation) {
 
 // CIFAR-10's binary files, whole and damaged.
 
-class Cifar10Test : public testing::Test {
+class Cifar10Test : public FilesTest<read_cifar10> {
  protected:
   Cifar10Test() { rondo::test::write_cifar_files(folder_); }
-
-  std::string error() const {
-    return error_text<DataError>([this] { return read_cifar10(folder_.path()); });
-  }
-
-  ScratchFolder folder_;
 };
 
 class Cifar10DamageTest : public Cifar10Test, public testing::WithParamInterface<Damage> {};
@@ -246,18 +245,12 @@ INSTANTIATE_TEST_SUITE_P(
 
 // CIFAR-100 has one training file, and a coarse label in front of the fine one.
 
-class Cifar100Test : public testing::Test {
+class Cifar100Test : public FilesTest<read_cifar100> {
  protected:
   Cifar100Test() {
     folder_.write("train.bin", rondo::test::cifar100_records({99, 0, 17}));
     folder_.write("test.bin", rondo::test::cifar100_records({42}));
   }
-
-  std::string error() const {
-    return error_text<DataError>([this] { return read_cifar100(folder_.path()); });
-  }
-
-  ScratchFolder folder_;
 };
 
 TEST_F(Cifar100Test, ReadsFineLabelsAndPixels) {
