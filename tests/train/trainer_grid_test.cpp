@@ -339,21 +339,26 @@ TEST(TrainerGridTest, StatisticsAreThoseOfTheRanksThatMeasuredThem) {
   });
 }
 
+/// A rank's first mean, where it has measured `mean` so often and all ranks have then averaged.
+float averaged_mean(transport::World& world, const Model& model, const Experiment& experiment,
+                    float mean, int times, float momentum = 0.1F) {
+  GridMembership place(world, model, experiment);
+  place.join();
+  std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
+                                0.0F);
+  place.shared_statistics().start(statistics);
+  measure(place, mean, 10, times, statistics, momentum);
+  place.average_statistics(statistics);
+  return statistics.front();
+}
+
 TEST(TrainerGridTest, WhoHasMeasuredLittleCountsLittle) {
   const Model model = make_model("resnet8");
   const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
   rondo::test::World{2}.run([&](transport::World& world) {
-    GridMembership place(world, model, experiment);
-    place.join();
-    std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
-                                  0.0F);
-    place.shared_statistics().start(statistics);
-    measure(place, 10, 10, world.rank() == 0 ? 1 : 8, statistics);
-
-    place.average_statistics(statistics);
-
+    const int times = world.rank() == 0 ? 1 : 8;
     const float kept = std::pow(0.9F, 8.0F);  // as if both had measured eight times
-    EXPECT_NEAR(statistics.front(), (1 - kept) * 10, 1e-5);
+    EXPECT_NEAR(averaged_mean(world, model, experiment, 10, times), (1 - kept) * 10, 1e-5);
   });
 }
 
@@ -362,17 +367,9 @@ TEST(TrainerGridTest, StatisticsOfTilesAreThoseOfTheirChannels) {
   const Model model = make_model("resnet8");
   const Experiment experiment = on_grid(experiment_of("synchronous"), {.filter = 2, .height = 2});
   rondo::test::World{4}.run([&](transport::World& world) {
-    GridMembership place(world, model, experiment);
-    place.join();
-    std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
-                                  0.0F);
-    place.shared_statistics().start(statistics);
-    const std::array mean{10.0F, 20.0F, 30.0F, 40.0F};
-    measure(place, mean.at(static_cast<std::size_t>(world.rank())), 10, 1, statistics);
-
-    place.average_statistics(statistics);
-
-    EXPECT_NEAR(statistics.front(), 0.1 * (world.rank() % 2 == 0 ? 20 : 30), 1e-5);
+    const float mean = 10.0F * static_cast<float>(world.rank() + 1);
+    EXPECT_NEAR(averaged_mean(world, model, experiment, mean, 1),
+                0.1 * (world.rank() % 2 == 0 ? 20 : 30), 1e-5);
   });
 }
 
@@ -389,16 +386,8 @@ TEST(TrainerGridTest, StatisticsMoveByTheMomentumOfTheModelsBatchNorm) {
   }
   const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
   rondo::test::World{2}.run([&](transport::World& world) {
-    GridMembership place(world, model, experiment);
-    place.join();
-    std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
-                                  0.0F);
-    place.shared_statistics().start(statistics);
-    measure(place, 10, 10, world.rank() == 0 ? 0 : 2, statistics, momentum);
-
-    place.average_statistics(statistics);
-
-    EXPECT_NEAR(statistics.front(), 0.75F * 10, 1e-5);
+    const int times = world.rank() == 0 ? 0 : 2;
+    EXPECT_NEAR(averaged_mean(world, model, experiment, 10, times, momentum), 0.75F * 10, 1e-5);
   });
 }
 
