@@ -33,6 +33,11 @@ struct Cut {
   [[nodiscard]] Box need_of(int rank) const { return needs[static_cast<std::size_t>(rank)]; }
 };
 
+testing::AssertionResult holds(const tensor::ConstAnyView& got, const tensor::Tensor& expected) {
+  const std::span values(got.as<float>().data, static_cast<std::size_t>(got.shape.size()));
+  return test::agree(values, expected.span(), Numbers::whole);
+}
+
 TEST(ExchangeTest, PutsTheHaloAroundAPart) {
   const Cut cut;
   const tensor::Tensor whole = test::filled(extents, Numbers::real, 1);
@@ -45,9 +50,8 @@ TEST(ExchangeTest, PutsTheHaloAroundAPart) {
     part.start(own.view());
     const auto got = part.finish();
 
-    const std::span values(got.as<float>().data, static_cast<std::size_t>(got.shape.size()));
     EXPECT_EQ(got.shape, needed.shape());
-    EXPECT_TRUE(test::agree(values, test::part_of(whole, needed).span(), Numbers::whole));
+    EXPECT_TRUE(holds(got, test::part_of(whole, needed)));
   });
 }
 
@@ -108,8 +112,7 @@ TEST(ExchangeTest, BeginsAfreshAfterARunThatWasGivenUp) {
     part.start(own.view());
     const auto got = part.finish();
 
-    const std::span values(got.as<float>().data, static_cast<std::size_t>(got.shape.size()));
-    EXPECT_TRUE(test::agree(values, test::part_of(whole, needed).span(), Numbers::whole));
+    EXPECT_TRUE(holds(got, test::part_of(whole, needed)));
   });
 }
 
@@ -129,8 +132,7 @@ TEST(ExchangeTest, SeveralMayBeUnderWay) {
     static_cast<void>(second.finish());
     const auto got = first.finish();
 
-    const std::span values(got.as<float>().data, static_cast<std::size_t>(got.shape.size()));
-    EXPECT_TRUE(test::agree(values, test::part_of(whole, needed).span(), Numbers::whole));
+    EXPECT_TRUE(holds(got, test::part_of(whole, needed)));
   });
 }
 
