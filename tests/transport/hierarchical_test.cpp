@@ -100,6 +100,8 @@ class HierarchicalTest : public testing::TestWithParam<std::tuple<Memory, Layout
       return data;
     }
   };
+  class AllAtOnce;
+
   template <typename Body>
   static void run(Body body) {
     world().run([&](World& world) { run_member(world, body); });
@@ -113,6 +115,29 @@ class HierarchicalTest : public testing::TestWithParam<std::tuple<Memory, Layout
     if (found == members.end()) return;
     Rank rank{world, comm, static_cast<std::size_t>(key)};
     body(rank);
+  }
+  /// Posts `collective` of an equal part of `in` and `out` for each rank; its root is rank 1.
+  static Request post(Rank& at, Collective collective, const Ints& in, Ints& out) {
+    const std::size_t count = in.size() / ranks();
+    const auto one = std::span(in).first(count);
+    const auto result = std::span(out).first(count);
+    switch (collective) {
+      case Collective::allreduce:
+        return at.comm.allreduce<std::int32_t>(one, result);
+      case Collective::reduce:
+        return at.comm.reduce<std::int32_t>(one, at.rank == 1 ? result : std::span<std::int32_t>(),
+                                            1);
+      case Collective::broadcast:
+        return at.comm.broadcast(result, 1);
+      case Collective::allgather:
+        return at.comm.allgather<std::int32_t>(one, std::span(out));
+      case Collective::reduce_scatter:
+        return at.comm.reduce_scatter<std::int32_t>(in, result);
+      case Collective::alltoall:
+        return at.comm.alltoall<std::int32_t>(in, std::span(out));
+      default:
+        return at.comm.barrier();
+    }
   }
   /// Of short data, of data in several shards, and of several blocks.
   [[nodiscard]] static std::vector<std::size_t> counts() { return {0, 1, 7, 5'003, 600'003}; }
@@ -308,45 +333,77 @@ TEST_P(HierarchicalTest, AlltoallSendsShortAndLongPartsToTheirRanks) {
   });
 }
 
-// All at once: what one does on the nodes meets what others do there.
+// All collectives of `count` elements of each rank at once; the last rank is the root.
+class HierarchicalTest::AllAtOnce {
+ public:
+  AllAtOnce(const Rank& at, std::size_t count)
+      : at_(at),
+        count_(count),
+        is_root_(at.rank == ranks() - 1),
+        given_(at.values(count * ranks())),
+        sent_(at.values(count)),
+        reduced_(at.values(count)),
+        collected_(at.ints(is_root_ ? count * ranks() : 0)),
+        total_(at.ints(is_root_ ? count : 0)),
+        gathered_(at.ints(count * ranks())),
+        exchanged_(at.ints(count * ranks())),
+        scattered_(at.ints(count)) {}
+
+  std::vector<Request> post() {
+    const auto share = std::span(given_).first(count_);
+    const int root = static_cast<int>(ranks()) - 1;
+    std::vector<Request> requests;
+    requests.push_back(at_.comm.broadcast(std::span(sent_), root));
+    requests.push_back(at_.comm.allreduce(std::span(reduced_)));
+    requests.push_back(at_.comm.barrier());
+    requests.push_back(at_.comm.gather<std::int32_t>(share, std::span(collected_), root));
+    requests.push_back(at_.comm.reduce<std::int32_t>(share, std::span(total_), root));
+    requests.push_back(at_.comm.allgather<std::int32_t>(share, std::span(gathered_)));
+    requests.push_back(at_.comm.alltoall<std::int32_t>(given_, std::span(exchanged_)));
+    requests.push_back(at_.comm.reduce_scatter<std::int32_t>(given_, std::span(scattered_)));
+    requests.push_back(at_.comm.barrier());
+    return requests;
+  }
+
+  void expect_results() const {
+    const std::size_t mine = at_.rank * count_;
+    const auto sum_of = [](std::size_t i) { return sum(ranks(), i); };
+    const auto of_all = [&](std::size_t i) { return value(i / count_, i % count_); };
+    EXPECT_TRUE(holds(sent_, [](std::size_t i) { return value(ranks() - 1, i); }));
+    EXPECT_TRUE(holds(reduced_, sum_of));
+    EXPECT_TRUE(holds(total_, sum_of));
+    EXPECT_TRUE(holds(collected_, of_all));
+    EXPECT_TRUE(holds(gathered_, of_all));
+    EXPECT_TRUE(
+        holds(exchanged_, [&](std::size_t i) { return value(i / count_, mine + i % count_); }));
+    EXPECT_TRUE(holds(scattered_, [&](std::size_t i) { return sum(ranks(), mine + i); }));
+  }
+
+ private:
+  Rank at_;
+  std::size_t count_;
+  bool is_root_;
+  const Ints given_;
+  Ints sent_;
+  Ints reduced_;
+  Ints collected_;
+  Ints total_;
+  Ints gathered_;
+  Ints exchanged_;
+  Ints scattered_;
+};
+
+// What one does on the nodes meets what others do there.
 TEST_P(HierarchicalTest, AllOfThemMayBeOutstandingTogether) {
   run([](Rank& at) {
     for (const std::size_t count : {std::size_t{5}, std::size_t{10'003}}) {
-      const Ints given = at.values(count * ranks());
-      const auto share = std::span(given).first(count);
-      const int last = static_cast<int>(ranks()) - 1;
-      const bool is_last = at.rank == ranks() - 1;
-      Ints reduced = at.values(count);
-      Ints sent = at.values(count);
-      Ints total = at.ints(is_last ? count : 0);
-      Ints gathered = at.ints(count * ranks());
-      Ints scattered = at.ints(count);
-      Ints exchanged = at.ints(count * ranks());
-      Ints collected = at.ints(is_last ? count * ranks() : 0);
-      std::vector<Request> requests;
-      requests.push_back(at.comm.broadcast(std::span(sent), last));
-      requests.push_back(at.comm.allreduce(std::span(reduced)));
-      requests.push_back(at.comm.barrier());
-      requests.push_back(at.comm.gather<std::int32_t>(share, std::span(collected), last));
-      requests.push_back(at.comm.reduce<std::int32_t>(share, std::span(total), last));
-      requests.push_back(at.comm.allgather<std::int32_t>(share, std::span(gathered)));
-      requests.push_back(at.comm.alltoall<std::int32_t>(given, std::span(exchanged)));
-      requests.push_back(at.comm.reduce_scatter<std::int32_t>(given, std::span(scattered)));
-      requests.push_back(at.comm.barrier());
+      AllAtOnce all(at, count);
+      std::vector<Request> requests = all.post();
 
       if (at.rank % 2 == 0) std::ranges::reverse(requests);
       wait_all(requests);
 
-      const auto of_all = [&](std::size_t i) { return value(i / count, i % count); };
-      EXPECT_TRUE(holds(sent, [&](std::size_t i) { return value(ranks() - 1, i); }));
-      EXPECT_TRUE(holds(reduced, [](std::size_t i) { return sum(ranks(), i); }));
-      EXPECT_TRUE(holds(total, [](std::size_t i) { return sum(ranks(), i); }));
-      EXPECT_TRUE(holds(collected, of_all));
-      EXPECT_TRUE(holds(gathered, of_all));
-      EXPECT_TRUE(holds(
-          exchanged, [&](std::size_t i) { return value(i / count, at.rank * count + i % count); }));
-      EXPECT_TRUE(
-          holds(scattered, [&](std::size_t i) { return sum(ranks(), at.rank * count + i); }));
+      all.expect_results();
     }
   });
 }
@@ -400,36 +457,10 @@ TEST_P(HierarchicalTest, SendsBetweenNodesWhatTheClosedFormSays) {
     for (const std::size_t count : {3U, 10'003U, 100'001U}) {
       const Ints in = at.values(count * ranks());
       Ints out = at.ints(count * ranks());
-      const auto one = std::span(in).first(count);
-      const auto result = std::span(out).first(count);
       for (const Collective collective : hierarchical_collectives) {
         if (collective == Collective::alltoall && count > 3) continue;  // flat
         const Counters begin = at.world.counters();
-        Request request;
-        switch (collective) {
-          case Collective::allreduce:
-            request = at.comm.allreduce<std::int32_t>(one, result);
-            break;
-          case Collective::reduce:
-            request = at.comm.reduce<std::int32_t>(
-                one, at.rank == 1 ? result : std::span<std::int32_t>(), 1);
-            break;
-          case Collective::broadcast:
-            request = at.comm.broadcast(result, 1);
-            break;
-          case Collective::allgather:
-            request = at.comm.allgather<std::int32_t>(one, std::span(out));
-            break;
-          case Collective::reduce_scatter:
-            request = at.comm.reduce_scatter<std::int32_t>(in, result);
-            break;
-          case Collective::alltoall:
-            request = at.comm.alltoall<std::int32_t>(in, std::span(out));
-            break;
-          default:
-            request = at.comm.barrier();
-        }
-        request.wait();
+        post(at, collective, in, out).wait();
 
         const Counters end = at.world.counters();
         EXPECT_EQ((test::LinkTraffic{end.fabric_messages - begin.fabric_messages,
