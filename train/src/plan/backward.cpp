@@ -1,3 +1,8 @@
+// When the gradient of each parameter block is final, in a step of one rank that does not
+// communicate: the seconds of its layers, added up in the order in which forward and backward run
+// them. The planner and the predictions of schemes need these times to tell what of a reduction
+// backward hides.
+
 #include "plan/backward.hpp"
 
 #include <rondo/train/parameters.hpp>

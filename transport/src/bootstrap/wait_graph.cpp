@@ -1,3 +1,8 @@
+// The rank at fault in a job that stalls is found by following the wait-for graph from those that
+// somebody waits for in vain, until a rank is reached that waits for nobody. Lists are cut to
+// `most_awaited` ranks when they are sent, because a rank may wait for thousands. So the search
+// continues with all ranks when a list may have been cut and the others have led nowhere.
+
 #include "bootstrap/wait_graph.hpp"
 
 #include <algorithm>

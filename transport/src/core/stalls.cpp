@@ -1,3 +1,12 @@
+// Which rank keeps the others waiting (stalls.hpp), and which error was the first.
+//
+// The ranks that this one waits for are written into its header in shared memory, where the ranks
+// of its node read them, and are sent to the store, which alone hears the ranks of all nodes. When
+// a deadline passes, the store is asked for the fault. If it does not answer in time, the headers
+// of the node decide, because an error that names a neighbour is better than none. The error that
+// this rank gives up with is published in both ways before the rank leaves, so that its end is not
+// taken for the cause.
+
 #include "core/stalls.hpp"
 
 #include <algorithm>

@@ -1,3 +1,8 @@
+// A ticket lock that the holder may take again. Tickets keep the order in which threads ask: a
+// thread that looks for progress all the time would otherwise take the lock again before another
+// has woken. A thread looks for its turn a few times before it sleeps, because a turn is usually
+// shorter than the two system calls of sleeping and waking.
+
 #include "core/world_lock.hpp"
 
 #include <stdexcept>

@@ -1,3 +1,7 @@
+// Which loops reduce on this machine. reduction_loops.cpp is compiled once for each instruction
+// set, in a namespace of its own. The best set that the processor has is chosen at run time, when
+// a reduction is first looked for, so that one build runs on every processor.
+
 #include "reduce/reduce.hpp"
 
 #include <array>

@@ -148,7 +148,7 @@ class RONDO_TRAIN_API Partition {
 };
 
 // The layouts of activations. A layer's x and y are laid out alike (Partition::with_extents), but
-// for stationary-W convolutions: see channel_grid.hpp. Arguments that do not fit together throw
+// for stationary-W convolutions: see ChannelGrid. Arguments that do not fit together throw
 // std::invalid_argument.
 
 /// All ranks hold everything.
