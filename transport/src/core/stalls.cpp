@@ -19,6 +19,7 @@
 #include "bootstrap/wait_graph.hpp"
 #include "bootstrap/wire.hpp"
 #include "core/names.hpp"
+#include "core/operation_record.hpp"
 #include "core/world_core.hpp"
 #include "shm/control_block.hpp"
 
