@@ -126,7 +126,7 @@ TEST(ChannelChainTest, StationaryYFollowsStationaryX) {
 
 TEST(ChannelChainTest, StationaryWFollowsItsTranspose) {
   for (const ChannelGrid grid : {ChannelGrid{2, 2}, ChannelGrid{2, 3}}) {
-    expect_equal_chain({grid, grid.transposed()});
+    expect_equal_chain({grid, {.channels = grid.filters, .filters = grid.channels}});
   }
 }
 

@@ -263,7 +263,8 @@ TEST(ChannelGridTest, TwoByThreeTransposesTheBlocks) {
 
 TEST(ChannelGridTest, TwoLayersLeadBackToTheFirstLayout) {
   for (const Case& c : cases()) {
-    const Partition back = output_of(c.y(), c.grid.transposed(), input);
+    const ChannelGrid transposed{.channels = c.grid.filters, .filters = c.grid.channels};
+    const Partition back = output_of(c.y(), transposed, input);
     ASSERT_EQ(back, c.x());
     const Partition third = output_of(back, c.grid, output);
     ASSERT_EQ(third, c.y());

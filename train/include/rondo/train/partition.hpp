@@ -202,8 +202,6 @@ struct ChannelGrid {
   int filters = 1;   ///< p_F: parts of F
 
   [[nodiscard]] constexpr int ranks() const noexcept { return channels * filters; }
-  /// The grid that leads back.
-  [[nodiscard]] constexpr ChannelGrid transposed() const noexcept { return {filters, channels}; }
   [[nodiscard]] constexpr bool operator==(const ChannelGrid&) const noexcept = default;
 };
 
