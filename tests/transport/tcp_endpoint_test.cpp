@@ -1,4 +1,5 @@
-// The sockets below the link over TCP: which addresses are taken, and what is heard of a caller.
+// The sockets below the link over TCP: which addresses are taken, and what is received from a
+// caller.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -37,12 +38,12 @@ TEST(TcpAddressTest, TakesAddressesOfOneLinkLast) {
 }
 
 // A connection, and what is sent over it.
-class TcpStrangerTest : public testing::Test {
+class TcpUnverifiedConnectionTest : public testing::Test {
  protected:
-  TcpStrangerTest() {
+  TcpUnverifiedConnectionTest() {
     std::array<int, 2> ends{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
-    stranger_.socket = shm::Descriptor(ends[0]);
+    connection_.socket = shm::Descriptor(ends[0]);
     other_ = shm::Descriptor(ends[1]);
   }
 
@@ -50,40 +51,40 @@ class TcpStrangerTest : public testing::Test {
     EXPECT_EQ(::send(other_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  tcp::Greeting hear_at(std::chrono::nanoseconds time) {
-    return tcp::take_hello(stranger_, heard_, std::chrono::steady_clock::time_point(time));
+  tcp::HandshakeStep receive_at(std::chrono::nanoseconds time) {
+    return tcp::receive_request(connection_, request_, std::chrono::steady_clock::time_point(time));
   }
-  [[nodiscard]] std::uint32_t rank_heard() const { return heard_.rank; }
+  [[nodiscard]] std::uint32_t received_rank() const { return request_.rank; }
 
  private:
-  tcp::Stranger stranger_ = {};
+  tcp::UnverifiedConnection connection_ = {};
   shm::Descriptor other_ = {};
-  tcp::Hello heard_ = {};
+  tcp::ConnectRequest request_ = {};
 };
 
 // It stayed for ever, and what waited for something else never slept.
-TEST_F(TcpStrangerTest, IsRefusedAWhileAfterAPartOfItsHello) {
+TEST_F(TcpUnverifiedConnectionTest, IsRefusedAWhileAfterAPartOfItsRequest) {
   using namespace std::chrono_literals;
-  const tcp::Hello hello{.magic = tcp::hello_magic, .rank = 7, .size = 9};
-  EXPECT_EQ(hear_at(1h), tcp::Greeting::waits) << "it has said nothing";
-  EXPECT_EQ(hear_at(2h), tcp::Greeting::waits);
+  const tcp::ConnectRequest request{.magic = tcp::request_magic, .rank = 7, .size = 9};
+  EXPECT_EQ(receive_at(1h), tcp::HandshakeStep::waits) << "it has sent nothing";
+  EXPECT_EQ(receive_at(2h), tcp::HandshakeStep::waits);
 
-  say(std::as_bytes(std::span(&hello, 1)).first(9));
+  say(std::as_bytes(std::span(&request, 1)).first(9));
 
-  EXPECT_EQ(hear_at(3h), tcp::Greeting::waits);
-  EXPECT_EQ(hear_at(3h + 5s - 1ns), tcp::Greeting::waits);
-  EXPECT_EQ(hear_at(3h + 5s), tcp::Greeting::refused);
+  EXPECT_EQ(receive_at(3h), tcp::HandshakeStep::waits);
+  EXPECT_EQ(receive_at(3h + 5s - 1ns), tcp::HandshakeStep::waits);
+  EXPECT_EQ(receive_at(3h + 5s), tcp::HandshakeStep::refused);
 }
 
-TEST_F(TcpStrangerTest, MaySendItsHelloInParts) {
+TEST_F(TcpUnverifiedConnectionTest, MaySendItsRequestInParts) {
   using namespace std::chrono_literals;
-  const tcp::Hello hello{.magic = tcp::hello_magic, .rank = 7, .size = 9};
-  say(std::as_bytes(std::span(&hello, 1)).first(9));
-  EXPECT_EQ(hear_at(1h), tcp::Greeting::waits);
-  say(std::as_bytes(std::span(&hello, 1)).subspan(9));
+  const tcp::ConnectRequest request{.magic = tcp::request_magic, .rank = 7, .size = 9};
+  say(std::as_bytes(std::span(&request, 1)).first(9));
+  EXPECT_EQ(receive_at(1h), tcp::HandshakeStep::waits);
+  say(std::as_bytes(std::span(&request, 1)).subspan(9));
 
-  EXPECT_EQ(hear_at(1h + 1s), tcp::Greeting::done);
-  EXPECT_EQ(rank_heard(), 7U);
+  EXPECT_EQ(receive_at(1h + 1s), tcp::HandshakeStep::done);
+  EXPECT_EQ(received_rank(), 7U);
 }
 
 }  // namespace

@@ -269,9 +269,9 @@ TEST(LinkTcpPairTest, SharesOneConnectionWhenBothSidesMakeOne) {
 }
 
 // A process that has found the port.
-class Stranger {
+class ForeignProcess {
  public:
-  explicit Stranger(const std::string& address) {
+  explicit ForeignProcess(const std::string& address) {
     std::istringstream words(address);
     std::string host;
     std::uint16_t port = 0;
@@ -297,14 +297,14 @@ class Stranger {
   shm::Descriptor socket_;
 };
 
-TEST_P(LinkTcpTest, DropsStrangersAndServesItsPeers) {
-  const tcp::Hello wrong_key{.magic = tcp::hello_magic, .rank = 1, .size = 2};
-  const Stranger guesses(link(0).address());
+TEST_P(LinkTcpTest, DropsUnverifiedConnectionsAndServesItsPeers) {
+  const tcp::ConnectRequest wrong_key{.magic = tcp::request_magic, .rank = 1, .size = 2};
+  const ForeignProcess guesses(link(0).address());
   guesses.say(std::as_bytes(std::span(&wrong_key, 1)));
-  const Stranger speaks_http(link(0).address());
+  const ForeignProcess speaks_http(link(0).address());
   speaks_http.say(std::as_bytes(std::span("GET / HTTP/1.1\r\nHost: somewhere.example\r\n")));
-  const Stranger says_nothing(link(0).address());
-  const Stranger stops_halfway(link(0).address());
+  const ForeignProcess says_nothing(link(0).address());
+  const ForeignProcess stops_halfway(link(0).address());
   stops_halfway.say(std::as_bytes(std::span(&wrong_key, 1)).first(9));
 
   exchange(1, 0, 3, pattern(100, 3));

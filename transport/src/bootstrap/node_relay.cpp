@@ -102,7 +102,7 @@ void NodeRelay::serve(Member& member, Clock::time_point now) {
   member.connection.exchange();
   while (const auto frame = member.connection.next()) {
     if (!member.rank) {
-      if (!introduce(member, *frame)) return member.connection.close();
+      if (!identify(member, *frame)) return member.connection.close();
     } else if (frame->type == Frame::Type::blob) {
       if (auto blob = decode_blob(frame->payload)) add(*member.rank, std::move(*blob), now);
     }
@@ -110,7 +110,7 @@ void NodeRelay::serve(Member& member, Clock::time_point now) {
 }
 
 // False unless it is a rank of this node that has not come yet.
-bool NodeRelay::introduce(Member& member, const Frame& frame) const {
+bool NodeRelay::identify(Member& member, const Frame& frame) const {
   std::uint64_t token = 0;
   std::uint32_t rank = 0;
   if (frame.type != Frame::Type::node || !unpack(frame.payload, token, rank)) return false;

@@ -68,7 +68,7 @@ class NodeRelay {
   void add(std::uint32_t rank, Blob blob, Clock::time_point now);
   void accept_some();
   void serve(Member& member, Clock::time_point now);
-  [[nodiscard]] bool introduce(Member& member, const Frame& frame) const;
+  [[nodiscard]] bool identify(Member& member, const Frame& frame) const;
 
   shm::Descriptor listener_;  ///< invalid when all have come
   Roster roster_;

@@ -24,11 +24,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t hello_bytes = std::size_t{32} << 10U;
+constexpr std::size_t delivery_bytes = std::size_t{32} << 10U;
 constexpr int repetitions = 5;
 
 // Nothing else is on the link yet, so all tags are free.
-enum Tag : std::uint64_t { hello = 1, hello_answer, bulk, bulk_answer };
+enum Tag : std::uint64_t { delivery = 1, delivery_answer, bulk, bulk_answer };
 
 /// The messages of one probe, and the memory that they are sent from and received into.
 class Messages {
@@ -115,18 +115,18 @@ class Messages {
 };
 
 // Everyone sends, and answers all that come.
-bool greet(Messages& messages, const Neighbours& neighbours) {
+bool deliver(Messages& messages, const Neighbours& neighbours) {
   std::vector<std::pair<int, const Transfer*>> waiting;
   for (const int rank : neighbours.previous) {
-    waiting.emplace_back(rank, &messages.receive(rank, hello, hello_bytes));
+    waiting.emplace_back(rank, &messages.receive(rank, delivery, delivery_bytes));
   }
-  const Transfer& sent = messages.send(neighbours.next, hello, hello_bytes);
-  const Transfer& answer = messages.receive(neighbours.next, hello_answer, 1);
+  const Transfer& sent = messages.send(neighbours.next, delivery, delivery_bytes);
+  const Transfer& answer = messages.receive(neighbours.next, delivery_answer, 1);
   std::vector<const Transfer*> answers;
   return messages.progress_until([&] {
     std::erase_if(waiting, [&](const auto& from) {
       if (!from.second->done()) return false;
-      answers.push_back(&messages.send(from.first, hello_answer, 1));
+      answers.push_back(&messages.send(from.first, delivery_answer, 1));
       return true;
     });
     return waiting.empty() && sent.done() && answer.done() &&
@@ -179,8 +179,8 @@ ProbeResult probe(Link& link, const Neighbours& neighbours, bool measures,
                   std::chrono::milliseconds limit) {
   Messages messages(link, limit);
   ProbeResult result;
-  bool works = greet(messages, neighbours);
-  const bool was_greeted = works;
+  bool works = deliver(messages, neighbours);
+  const bool was_delivered = works;
   for (int i = 0; works && measures && neighbours.is_leader && i < repetitions; ++i) {
     const auto time = measure(messages, neighbours);
     works = time.has_value();
@@ -190,7 +190,7 @@ ProbeResult probe(Link& link, const Neighbours& neighbours, bool measures,
   }
   if (!works) {
     result.problem = messages.problem();
-    result.silent = messages.is_silent() && !was_greeted;  // else it is slow
+    result.silent = messages.is_silent() && !was_delivered;  // else it is slow
   }
   return result;
 }

@@ -269,11 +269,11 @@ bool Endpoint::turn_away(int listening) noexcept {
   return was_there;
 }
 
-bool Endpoint::knows(const Hello& hello) const noexcept {
+bool Endpoint::knows(const ConnectRequest& request) const noexcept {
   std::byte difference{};
-  for (std::size_t i = 0; i < key_.size(); ++i) difference |= hello.key[i] ^ key_[i];
-  return difference == std::byte{} && hello.magic == hello_magic && hello.size == size_ &&
-         hello.rank < size_ && hello.rail < sockets_.size();
+  for (std::size_t i = 0; i < key_.size(); ++i) difference |= request.key[i] ^ key_[i];
+  return difference == std::byte{} && request.magic == request_magic && request.size == size_ &&
+         request.rank < size_ && request.rail < sockets_.size();
 }
 
 shm::Descriptor start_connecting(const SocketAddress& to) noexcept {
@@ -288,44 +288,44 @@ shm::Descriptor start_connecting(const SocketAddress& to) noexcept {
   return socket;
 }
 
-// The socket can be written to once it is connected: the hello fits into its empty buffer.
-Greeting say_hello(int socket, const Hello& hello) noexcept {
-  const ssize_t sent = ::send(socket, &hello, sizeof hello, MSG_NOSIGNAL);
-  if (would_wait(sent)) return Greeting::waits;
-  if (sent < 0) return Greeting::failed;
-  return sent == sizeof hello ? Greeting::done : Greeting::refused;
+// The socket can be written to once it is connected: the request fits into its empty buffer.
+HandshakeStep send_request(int socket, const ConnectRequest& request) noexcept {
+  const ssize_t sent = ::send(socket, &request, sizeof request, MSG_NOSIGNAL);
+  if (would_wait(sent)) return HandshakeStep::waits;
+  if (sent < 0) return HandshakeStep::failed;
+  return sent == sizeof request ? HandshakeStep::done : HandshakeStep::refused;
 }
 
-Greeting take_hello(Stranger& stranger, Hello& hello,
-                    std::chrono::steady_clock::time_point now) noexcept {
+HandshakeStep receive_request(UnverifiedConnection& connection, ConnectRequest& request,
+                              std::chrono::steady_clock::time_point now) noexcept {
   constexpr std::chrono::seconds patience{5};
-  const int socket = stranger.socket.get();
-  const ssize_t seen = ::recv(socket, &hello, sizeof hello, MSG_PEEK);
-  if (would_wait(seen)) return Greeting::waits;
-  if (seen < 0) return Greeting::failed;
-  if (seen == 0) return Greeting::refused;
-  if (seen < ssize_t{sizeof hello}) {
-    if (!stranger.half_since) stranger.half_since = now;
-    return now - *stranger.half_since < patience ? Greeting::waits : Greeting::refused;
+  const int socket = connection.socket.get();
+  const ssize_t seen = ::recv(socket, &request, sizeof request, MSG_PEEK);
+  if (would_wait(seen)) return HandshakeStep::waits;
+  if (seen < 0) return HandshakeStep::failed;
+  if (seen == 0) return HandshakeStep::refused;
+  if (seen < ssize_t{sizeof request}) {
+    if (!connection.half_since) connection.half_since = now;
+    return now - *connection.half_since < patience ? HandshakeStep::waits : HandshakeStep::refused;
   }
-  ::recv(socket, &hello, sizeof hello, 0);
-  return Greeting::done;
+  ::recv(socket, &request, sizeof request, 0);
+  return HandshakeStep::done;
 }
 
-Greeting take_welcome(int socket) noexcept {
+HandshakeStep receive_answer(int socket) noexcept {
   std::uint64_t answer = 0;
   const ssize_t seen = ::recv(socket, &answer, sizeof answer, MSG_PEEK);
   const bool half = seen > 0 && seen < ssize_t{sizeof answer};
-  if (would_wait(seen) || half) return Greeting::waits;
-  if (seen < 0) return Greeting::failed;
-  if (seen != sizeof answer || answer != welcome_magic) return Greeting::refused;
+  if (would_wait(seen) || half) return HandshakeStep::waits;
+  if (seen < 0) return HandshakeStep::failed;
+  if (seen != sizeof answer || answer != answer_magic) return HandshakeStep::refused;
   ::recv(socket, &answer, sizeof answer, 0);
-  return Greeting::done;
+  return HandshakeStep::done;
 }
 
-bool say_welcome(int socket) noexcept {
-  return ::send(socket, &welcome_magic, sizeof welcome_magic, MSG_NOSIGNAL) ==
-         ssize_t{sizeof welcome_magic};
+bool send_answer(int socket) noexcept {
+  return ::send(socket, &answer_magic, sizeof answer_magic, MSG_NOSIGNAL) ==
+         ssize_t{sizeof answer_magic};
 }
 
 std::vector<std::string> usable_interfaces() {

@@ -44,7 +44,7 @@ struct Destination {
 
 /// The first bytes of a connection, sent by the rank that has made it. Numbers are in the order of
 /// this machine: ranks on processors of another order do not understand each other, and refuse.
-struct Hello {
+struct ConnectRequest {
   std::uint64_t magic = 0;
   Key key{};  ///< of the rank that is called
   std::uint32_t rank = 0;
@@ -52,9 +52,9 @@ struct Hello {
   std::uint32_t rail = 0;
   std::uint32_t reserved = 0;
 };
-inline constexpr std::uint64_t hello_magic = 0x316F'6C6C'6548'6452;
+inline constexpr std::uint64_t request_magic = 0x316F'6C6C'6548'6452;  // "RdHello1"
 /// The answer, if the other rank takes the connection; else it closes it.
-inline constexpr std::uint64_t welcome_magic = 0x3165'6D6F'636C'6557;
+inline constexpr std::uint64_t answer_magic = 0x3165'6D6F'636C'6557;  // "Welcome1"
 
 /// This rank's listening sockets, one on each network interface that it uses.
 class Endpoint {
@@ -75,9 +75,9 @@ class Endpoint {
     int error = 0;
   };
   [[nodiscard]] Accepted accept() noexcept;
-  /// Has `hello` been sent by a rank of this job? Whoever guesses keys learns nothing from the time
-  /// that this takes.
-  [[nodiscard]] bool knows(const Hello& hello) const noexcept;
+  /// Has `request` been sent by a rank of this job? Whoever guesses keys learns nothing from the
+  /// time that this takes.
+  [[nodiscard]] bool knows(const ConnectRequest& request) const noexcept;
 
  private:
   void listen(const std::string& interface, const SocketAddress& address);
@@ -94,29 +94,30 @@ class Endpoint {
 [[nodiscard]] shm::Descriptor start_connecting(const SocketAddress& to) noexcept;
 
 /// What has become of one step of a handshake.
-enum class Greeting : std::uint8_t {
+enum class HandshakeStep : std::uint8_t {
   waits,    ///< the socket is not ready
-  done,     ///< said, or answered as it should be
+  done,     ///< sent, or received as it should be
   refused,  ///< the other side closed the connection, or answered something else
   failed,   ///< by the network; see errno
 };
-/// Sends `hello` over a socket that is being connected.
-[[nodiscard]] Greeting say_hello(int socket, const Hello& hello) noexcept;
-/// A connection that has been made, and that has not yet introduced itself.
-struct Stranger {
+/// Sends `request` over a socket that is being connected.
+[[nodiscard]] HandshakeStep send_request(int socket, const ConnectRequest& request) noexcept;
+/// A connection that has been made, and whose request has not yet been received.
+struct UnverifiedConnection {
   shm::Descriptor socket = {};
   std::uint32_t watched = 0;  ///< the events for which its owner watches it
-  std::optional<std::chrono::steady_clock::time_point> half_since = {};  ///< a part of the hello
+  std::optional<std::chrono::steady_clock::time_point> half_since = {};  ///< a part of the request
 };
-/// Takes the hello. A stranger that has sent a part of it is refused 5 s later: its socket can be
-/// read from until then, so that a rank that waits for it does not sleep. One that says nothing may
-/// take its time.
-[[nodiscard]] Greeting take_hello(Stranger& stranger, Hello& hello,
-                                  std::chrono::steady_clock::time_point now) noexcept;
-/// Takes the answer to a hello.
-[[nodiscard]] Greeting take_welcome(int socket) noexcept;
-/// Answers a hello. False: the other side has gone.
-[[nodiscard]] bool say_welcome(int socket) noexcept;
+/// Receives the request. A connection that has sent a part of it is refused 5 s later: its socket
+/// can be read from until then, so that a rank that waits for it does not sleep. One that sends
+/// nothing may take its time.
+[[nodiscard]] HandshakeStep receive_request(UnverifiedConnection& connection,
+                                            ConnectRequest& request,
+                                            std::chrono::steady_clock::time_point now) noexcept;
+/// Receives the answer to a request.
+[[nodiscard]] HandshakeStep receive_answer(int socket) noexcept;
+/// Answers a request. False: the other side has gone.
+[[nodiscard]] bool send_answer(int socket) noexcept;
 
 /// The interfaces of this host that are up and have an address, for people.
 [[nodiscard]] std::vector<std::string> usable_interfaces();

@@ -29,8 +29,8 @@ namespace {
 // Calls of progress() between two looks for connections, when nobody is awaited, and between two
 // looks for peers that are cut off.
 constexpr unsigned calls_between_looks = 64;
-// Connections that have not yet introduced themselves; the oldest goes when there are more.
-constexpr std::size_t most_strangers = 256;
+// Connections whose request has not been received; the oldest goes when there are more.
+constexpr std::size_t most_unverified = 256;
 
 std::string names_of(const std::vector<std::string>& interfaces) {
   std::string text;
@@ -70,13 +70,13 @@ class TcpLink final : public Link {
   Message* start(Message::Kind kind, int peer, std::uint64_t tag, const std::byte* data,
                  std::size_t bytes, Transfer& transfer);
   void list(int rank);
-  [[nodiscard]] Hello hello() const noexcept;
+  [[nodiscard]] ConnectRequest request() const noexcept;
   [[nodiscard]] bool is_making_connection(const Peer& peer) const noexcept;
   bool step(int rank, Peer& peer);
   void look_for_cuts();
   bool look_for_connections();
   void fail_callers(int error);
-  void admit(const Hello& hello, shm::Descriptor socket);
+  void admit(const ConnectRequest& request, shm::Descriptor socket);
   void watch(Peer& peer);
   void watch(Peer& peer, std::size_t number);
   void watch(int descriptor, std::uint32_t events, std::uint32_t& watched) noexcept;
@@ -88,8 +88,8 @@ class TcpLink final : public Link {
   Pools pools_;
   std::vector<Peer> peers_;  // by rank
   std::vector<int> listed_;  // those that progress() visits; as large as peers_ from the start
-  std::vector<Stranger> strangers_;     // connections that have not introduced themselves
-  std::vector<std::uint32_t> watched_;  // of the listening sockets
+  std::vector<UnverifiedConnection> unverified_;  // connections whose request has not been received
+  std::vector<std::uint32_t> watched_;            // of the listening sockets
   unsigned calls_ = 0;
   bool someone_is_awaited_ = false;  // who has no connection
   bool watches_all_ = true;          // false: the kernel refused to watch a socket
@@ -224,20 +224,20 @@ void TcpLink::discard(int rank, std::uint64_t tag, std::uint64_t mask) {
   if (Peer* const peer = known(rank)) peer->discard(pools_, tag, mask);
 }
 
-Hello TcpLink::hello() const noexcept {
-  return {.magic = hello_magic, .rank = rank_, .size = static_cast<std::uint32_t>(peers_.size())};
+ConnectRequest TcpLink::request() const noexcept {
+  return {.magic = request_magic, .rank = rank_, .size = static_cast<std::uint32_t>(peers_.size())};
 }
 
 bool TcpLink::is_making_connection(const Peer& peer) const noexcept {
-  return peer.state() == Peer::State::connecting || peer.state() == Peer::State::greeting;
+  return peer.state() == Peer::State::connecting || peer.state() == Peer::State::handshake;
 }
 
 // All that can be done for one peer now.
 bool TcpLink::step(int rank, Peer& peer) {
   if (is_making_connection(peer)) {
-    return peer.greet(pools_, hello(), rank_ > static_cast<std::uint32_t>(rank));
+    return peer.continue_connecting(pools_, request(), rank_ > static_cast<std::uint32_t>(rank));
   }
-  bool moved = peer.is_making_rails() && peer.greet_rails(hello());
+  bool moved = peer.is_making_rails() && peer.continue_rails(request());
   moved = peer.send(pools_) || moved;
   return peer.receive(pools_) || moved;
 }
@@ -263,7 +263,7 @@ bool TcpLink::progress() {
   calls_ += 1;
   const bool looks = calls_ % calls_between_looks == 0;
   if (looks) look_for_cuts();
-  if (someone_is_awaited_ || !strangers_.empty() || looks) {
+  if (someone_is_awaited_ || !unverified_.empty() || looks) {
     moved = look_for_connections() || moved;
   }
   return moved;
@@ -283,26 +283,26 @@ bool TcpLink::look_for_connections() {
   bool moved = false;
   Endpoint::Accepted came = endpoint_.accept();
   for (; came.socket.valid(); came = endpoint_.accept()) {
-    if (strangers_.size() == most_strangers) strangers_.erase(strangers_.begin());
-    strangers_.push_back({.socket = std::move(came.socket)});
+    if (unverified_.size() == most_unverified) unverified_.erase(unverified_.begin());
+    unverified_.push_back({.socket = std::move(came.socket)});
     moved = true;
   }
   if (came.error != 0) {
     fail_callers(came.error);
     moved = true;
   }
-  for (std::size_t i = 0; i < strangers_.size();) {
-    Hello hello;
-    const Greeting greeting = take_hello(strangers_[i], hello, Clock::now());
-    if (greeting == Greeting::waits) {
+  for (std::size_t i = 0; i < unverified_.size();) {
+    ConnectRequest request;
+    const HandshakeStep step = receive_request(unverified_[i], request, Clock::now());
+    if (step == HandshakeStep::waits) {
       i += 1;
       continue;
     }
-    watch(strangers_[i].socket.get(), 0, strangers_[i].watched);
-    shm::Descriptor socket = std::move(strangers_[i].socket);
-    strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(i));
+    watch(unverified_[i].socket.get(), 0, unverified_[i].watched);
+    shm::Descriptor socket = std::move(unverified_[i].socket);
+    unverified_.erase(unverified_.begin() + static_cast<std::ptrdiff_t>(i));
     moved = true;
-    if (greeting == Greeting::done && endpoint_.knows(hello)) admit(hello, std::move(socket));
+    if (step == HandshakeStep::done && endpoint_.knows(request)) admit(request, std::move(socket));
   }
   return moved;
 }
@@ -319,12 +319,12 @@ void TcpLink::fail_callers(int error) {
 }
 
 // When both ranks make a connection, the lower rank's counts. What is not admitted is closed.
-void TcpLink::admit(const Hello& hello, shm::Descriptor socket) {
-  const auto rank = static_cast<int>(hello.rank);
+void TcpLink::admit(const ConnectRequest& request, shm::Descriptor socket) {
+  const auto rank = static_cast<int>(request.rank);
   Peer* const peer = known(rank);
   if (peer == nullptr) return;
-  if (hello.rail > 0) return peer->admit_rail(hello.rail, std::move(socket));
-  const bool own_counts = is_making_connection(*peer) && rank_ < hello.rank;
+  if (request.rail > 0) return peer->admit_rail(request.rail, std::move(socket));
+  const bool own_counts = is_making_connection(*peer) && rank_ < request.rank;
   if (own_counts || peer->state() >= Peer::State::open) return;
   peer->admit(pools_, std::move(socket));
   list(rank);
@@ -339,7 +339,8 @@ std::optional<int> TcpLink::arm() {
   for (Peer& peer : peers_) {
     if (!peer.listed && peer.is_watched()) watch(peer);
   }
-  for (Stranger& stranger : strangers_) watch(stranger.socket.get(), EPOLLIN, stranger.watched);
+  for (UnverifiedConnection& connection : unverified_)
+    watch(connection.socket.get(), EPOLLIN, connection.watched);
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     watch(endpoint_.sockets()[i].get(), EPOLLIN, watched_[i]);
   }
@@ -349,7 +350,7 @@ std::optional<int> TcpLink::arm() {
 
 void TcpLink::watch(Peer& peer) {
   std::uint32_t events = 0;
-  if (peer.state() == Peer::State::greeting || peer.reads(0)) events |= EPOLLIN;
+  if (peer.state() == Peer::State::handshake || peer.reads(0)) events |= EPOLLIN;
   if (peer.state() == Peer::State::connecting || peer.writes(0)) events |= EPOLLOUT;
   if (peer.descriptor() >= 0) watch(peer.descriptor(), events, peer.watched);
   for (std::size_t i = 0; i < peer.rails().size(); ++i) watch(peer, i + 1);
@@ -358,7 +359,7 @@ void TcpLink::watch(Peer& peer) {
 void TcpLink::watch(Peer& peer, std::size_t number) {
   Rail& rail = peer.rails()[number - 1];
   std::uint32_t events = 0;
-  if (rail.state() == Rail::State::greeting || peer.reads(number)) events |= EPOLLIN;
+  if (rail.state() == Rail::State::handshake || peer.reads(number)) events |= EPOLLIN;
   if (rail.state() == Rail::State::connecting || peer.writes(number)) events |= EPOLLOUT;
   if (rail.descriptor() >= 0) watch(rail.descriptor(), events, rail.watched);
 }

@@ -2,8 +2,8 @@
 //
 // Whichever rank sends first makes the connection, and both ranks send over it. When both make one
 // at the same time, that of the lower rank counts: the lower rank refuses the other, and the higher
-// rank gives its own up. A connection begins with a Hello and its answer; then each message is a
-// Header and its bytes.
+// rank gives its own up. A connection begins with a ConnectRequest and its answer; then each
+// message is a Header and its bytes.
 //
 // Several short messages are written by one call, and read by one call: what is not yet the
 // awaited message's lands in a buffer. The bytes of a long message are read straight into the
@@ -85,14 +85,15 @@ void Peer::connect(Pools& pools) noexcept {
   state_ = State::connecting;
 }
 
-bool Peer::greet(Pools& pools, Hello hello, bool yields) noexcept {
+bool Peer::continue_connecting(Pools& pools, ConnectRequest request, bool yields) noexcept {
   const bool connects = state_ == State::connecting;
-  hello.key = destination_.key;
-  const Greeting step = connects ? say_hello(socket_.get(), hello) : take_welcome(socket_.get());
-  if (step == Greeting::waits) return false;
-  if (step == Greeting::done && connects) {
-    state_ = State::greeting;
-  } else if (step == Greeting::done) {
+  request.key = destination_.key;
+  const HandshakeStep step =
+      connects ? send_request(socket_.get(), request) : receive_answer(socket_.get());
+  if (step == HandshakeStep::waits) return false;
+  if (step == HandshakeStep::done && connects) {
+    state_ = State::handshake;
+  } else if (step == HandshakeStep::done) {
     open(std::move(socket_), pools);
     make_rails();
   } else if (yields && !connects) {
@@ -100,14 +101,14 @@ bool Peer::greet(Pools& pools, Hello hello, bool yields) noexcept {
     watched = 0;
     state_ = State::yielding;
   } else {
-    fail(pools, connects && step == Greeting::failed ? failure_of(errno) : Failure::refused);
+    fail(pools, connects && step == HandshakeStep::failed ? failure_of(errno) : Failure::refused);
   }
   return true;
 }
 
 // If the peer has gone already, an own attempt will find out.
 void Peer::admit(Pools& pools, shm::Descriptor socket) noexcept {
-  if (say_welcome(socket.get())) open(std::move(socket), pools);
+  if (send_answer(socket.get())) open(std::move(socket), pools);
 }
 
 void Peer::make_rails() noexcept {
@@ -119,12 +120,12 @@ bool Peer::is_making_rails() const noexcept {
   return std::ranges::any_of(rails_, &Rail::is_being_made);
 }
 
-bool Peer::greet_rails(Hello hello) noexcept {
+bool Peer::continue_rails(ConnectRequest request) noexcept {
   bool moved = false;
-  hello.key = destination_.key;
+  request.key = destination_.key;
   for (std::size_t i = 0; i < rails_.size(); ++i) {
-    hello.rail = static_cast<std::uint32_t>(i + 1);
-    if (rails_[i].is_being_made()) moved = rails_[i].greet(hello) || moved;
+    request.rail = static_cast<std::uint32_t>(i + 1);
+    if (rails_[i].is_being_made()) moved = rails_[i].continue_connecting(request) || moved;
   }
   return moved;
 }

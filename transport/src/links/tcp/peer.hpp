@@ -102,7 +102,7 @@ class Peer {
     unknown,     ///< has no address
     apart,       ///< no connection has been made
     connecting,  ///< this rank makes one
-    greeting,    ///< has made it, and waits for the answer
+    handshake,   ///< has made it, and waits for the answer
     yielding,    ///< the peer makes one, too, and that one counts
     open,
     failed,
@@ -115,15 +115,15 @@ class Peer {
 
   /// Begins to make a connection.
   void connect(Pools& pools) noexcept;
-  /// Goes on with it. `hello` introduces this rank; `yields`: the peer's own connection counts when
-  /// both make one. True if anything changed.
-  bool greet(Pools& pools, Hello hello, bool yields) noexcept;
+  /// Goes on with it. `request` says which rank this is; `yields`: the peer's own connection counts
+  /// when both make one. True if anything changed.
+  bool continue_connecting(Pools& pools, ConnectRequest request, bool yields) noexcept;
   /// Takes the connection that the peer has made, and gives up an own attempt.
   void admit(Pools& pools, shm::Descriptor socket) noexcept;
 
   [[nodiscard]] bool is_making_rails() const noexcept;
   /// Goes on with the rails that this side makes. True if anything changed.
-  bool greet_rails(Hello hello) noexcept;
+  bool continue_rails(ConnectRequest request) noexcept;
   void admit_rail(std::size_t rail, shm::Descriptor socket) noexcept;
   /// For the link to watch: rail 1 is the first of them.
   [[nodiscard]] std::vector<Rail>& rails() noexcept { return rails_; }

@@ -48,24 +48,25 @@ void Rail::connect(const SocketAddress& to) noexcept {
   since_ = Clock::now();
 }
 
-// After its hello has gone a connection is not given up: the peer, which may be computing for long,
-// would take it for open then.
-bool Rail::greet(const Hello& hello) noexcept {
+// After its request has gone a connection is not given up: the peer, which may be computing for
+// long, would take it for open then.
+bool Rail::continue_connecting(const ConnectRequest& request) noexcept {
   constexpr std::chrono::seconds patience{5};
   const bool connects = state_ == State::connecting;
-  const Greeting step = connects ? say_hello(socket_.get(), hello) : take_welcome(socket_.get());
+  const HandshakeStep step =
+      connects ? send_request(socket_.get(), request) : receive_answer(socket_.get());
   const bool in_time = !connects || Clock::now() - since_ < patience;
-  if (step == Greeting::waits && in_time) return false;
-  if (step != Greeting::done) {
+  if (step == HandshakeStep::waits && in_time) return false;
+  if (step != HandshakeStep::done) {
     close();
   } else {
-    state_ = connects ? State::greeting : State::open;
+    state_ = connects ? State::handshake : State::open;
   }
   return true;
 }
 
 void Rail::admit(shm::Descriptor socket) noexcept {
-  if (!say_welcome(socket.get())) return;
+  if (!send_answer(socket.get())) return;
   socket_ = std::move(socket);
   watched = 0;
   state_ = State::open;

@@ -36,21 +36,21 @@ class Rail {
   enum class State : std::uint8_t {
     apart,
     connecting,
-    greeting,  ///< this side has made it, and waits for the answer
+    handshake,  ///< this side has made it, and waits for the answer
     open,
     lost,  ///< could not be made, or has failed
   };
 
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] bool is_being_made() const noexcept {
-    return state_ == State::connecting || state_ == State::greeting;
+    return state_ == State::connecting || state_ == State::handshake;
   }
   [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
 
   /// Begins to make the connection.
   void connect(const SocketAddress& to) noexcept;
   /// Goes on with it; gives it up where nothing answers for seconds. True if anything changed.
-  bool greet(const Hello& hello) noexcept;
+  bool continue_connecting(const ConnectRequest& request) noexcept;
   /// Takes the connection that the peer has made.
   void admit(shm::Descriptor socket) noexcept;
   void close() noexcept;
