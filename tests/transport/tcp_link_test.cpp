@@ -2,6 +2,7 @@
 // and what becomes of messages that are cancelled, discarded or not awaited; and rails, which here
 // all lead over loopback. What all links have in common is in link_suite.cpp.
 
+#include <arpa/inet.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
