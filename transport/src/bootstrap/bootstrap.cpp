@@ -114,8 +114,8 @@ std::unique_ptr<StoreClient> serve_store(const Credentials& credentials, const L
   // One for each rank, and what unverified connections and the World itself take.
   allow_descriptors(static_cast<std::size_t>(launch.size) + 256, "the store of rank 0");
   // Processes that rank 0 of an earlier start had forked end some seconds after it.
-  constexpr auto patience = std::chrono::seconds(15);
-  const auto until = launch.derived_port ? Clock::now() + patience : Clock::time_point();
+  constexpr auto busy_port_limit = std::chrono::seconds(15);
+  const auto until = launch.derived_port ? Clock::now() + busy_port_limit : Clock::time_point();
   shm::Descriptor listener = launch.listener >= 0 ? inherit_listener(launch.listener)
                                                   : listen_at(*launch.coordinator, until);
   if (credentials.secret.empty() && !own_address(listener.get()).loopback()) {

@@ -252,13 +252,13 @@ shm::Descriptor NodeConnector::send_to(int rank) const {
 
 void NodeConnector::answer_higher() {
   // A connection that sends nothing delays the others for so long.
-  constexpr auto patience = std::chrono::milliseconds(2000);
+  constexpr auto card_limit = std::chrono::milliseconds(2000);
   auto expected = std::ranges::count_if(members_, [this](int rank) { return rank > launch_.rank; });
   while (expected > 0) {
     const shm::Descriptor socket = accept_from(listener_, deadline_);
     if (!socket.valid()) fail_for_missing();
     std::optional<ReceivedCard> received =
-        receive_card(socket.get(), std::min(deadline_, Clock::now() + patience));
+        receive_card(socket.get(), std::min(deadline_, Clock::now() + card_limit));
     // Others are no rank of this job, or a rank that has left already and comes for the job's next
     // World: that one will come again.
     if (!received || !is_expected(received->card) || !send(socket)) continue;

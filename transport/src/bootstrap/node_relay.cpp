@@ -27,7 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Longer than ranks of a node that are at the same point differ, and short beside a deadline.
-constexpr auto patience = 20ms;
+constexpr auto gather_limit = 20ms;
 
 std::string job_of_leaders(const std::string& job, const Roster& roster) {
   return job + " leaders of " + std::to_string(roster.token);
@@ -138,7 +138,7 @@ void NodeRelay::add(std::uint32_t rank, Blob blob, Clock::time_point now) {
   parts_.parts.push_back({.rank = rank, .bytes = std::move(blob.bytes)});
   arrived_ += 1;
   const bool ready = arrived_ >= roster_.ranks.size() || unsent_bytes_ > largest_blob / 2;
-  due_ = ready ? now : std::min(due_, now + patience);
+  due_ = ready ? now : std::min(due_, now + gather_limit);
 }
 
 // As many as a frame may hold.

@@ -93,8 +93,9 @@ class Connector {
            ") without one; set RONDO_SECRET, or make ~/.rondo/secret");
     }
     // Another address of the same name may work where this one is dead.
-    constexpr std::chrono::seconds patience{3};
-    shm::Descriptor socket = connect_until(address, std::min(deadline_, Clock::now() + patience));
+    constexpr std::chrono::seconds connect_limit{3};
+    shm::Descriptor socket =
+        connect_until(address, std::min(deadline_, Clock::now() + connect_limit));
     if (!socket.valid()) {
       problem_ = address.host() + ": " + std::generic_category().message(errno);
       return std::nullopt;

@@ -298,7 +298,6 @@ HandshakeStep send_request(int socket, const ConnectRequest& request) noexcept {
 
 HandshakeStep receive_request(UnverifiedConnection& connection, ConnectRequest& request,
                               std::chrono::steady_clock::time_point now) noexcept {
-  constexpr std::chrono::seconds patience{5};
   const int socket = connection.socket.get();
   const ssize_t seen = ::recv(socket, &request, sizeof request, MSG_PEEK);
   if (would_wait(seen)) return HandshakeStep::waits;
@@ -306,7 +305,8 @@ HandshakeStep receive_request(UnverifiedConnection& connection, ConnectRequest& 
   if (seen == 0) return HandshakeStep::refused;
   if (seen < ssize_t{sizeof request}) {
     if (!connection.half_since) connection.half_since = now;
-    return now - *connection.half_since < patience ? HandshakeStep::waits : HandshakeStep::refused;
+    return now - *connection.half_since < handshake_limit ? HandshakeStep::waits
+                                                          : HandshakeStep::refused;
   }
   ::recv(socket, &request, sizeof request, 0);
   return HandshakeStep::done;

@@ -93,6 +93,8 @@ class Endpoint {
 /// A socket that is being connected: it can be written to when it is. Invalid, with errno.
 [[nodiscard]] shm::Descriptor start_connecting(const SocketAddress& to) noexcept;
 
+/// For how long a further connection is tried, and half a request may stay without its rest.
+inline constexpr std::chrono::seconds handshake_limit{5};
 /// What has become of one step of a handshake.
 enum class HandshakeStep : std::uint8_t {
   waits,    ///< the socket is not ready
@@ -108,9 +110,9 @@ struct UnverifiedConnection {
   std::uint32_t watched = 0;  ///< the events for which its owner watches it
   std::optional<std::chrono::steady_clock::time_point> half_since = {};  ///< a part of the request
 };
-/// Receives the request. A connection that has sent a part of it is refused 5 s later: its socket
-/// can be read from until then, so that a rank that waits for it does not sleep. One that sends
-/// nothing may take its time.
+/// Receives the request. A connection that has sent a part of it is refused a handshake_limit
+/// later: its socket can be read from until then, so that a rank that waits for it does not sleep.
+/// One that sends nothing may take its time.
 [[nodiscard]] HandshakeStep receive_request(UnverifiedConnection& connection,
                                             ConnectRequest& request,
                                             std::chrono::steady_clock::time_point now) noexcept;

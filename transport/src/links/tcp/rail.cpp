@@ -51,11 +51,10 @@ void Rail::connect(const SocketAddress& to) noexcept {
 // After its request has gone a connection is not given up: the peer, which may be computing for
 // long, would take it for open then.
 bool Rail::continue_connecting(const ConnectRequest& request) noexcept {
-  constexpr std::chrono::seconds patience{5};
   const bool connects = state_ == State::connecting;
   const HandshakeStep step =
       connects ? send_request(socket_.get(), request) : receive_answer(socket_.get());
-  const bool in_time = !connects || Clock::now() - since_ < patience;
+  const bool in_time = !connects || Clock::now() - since_ < handshake_limit;
   if (step == HandshakeStep::waits && in_time) return false;
   if (step != HandshakeStep::done) {
     close();
