@@ -30,6 +30,8 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "core/tcp_socket.hpp"
+
 namespace rondo::transport::bootstrap {
 namespace {
 
@@ -133,10 +135,6 @@ using Lookup = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
   throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
 }
 
-void set(int socket, int level, int option, int value) noexcept {
-  ::setsockopt(socket, level, option, &value, sizeof value);
-}
-
 Lookup look_up(const Endpoint& endpoint, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -173,14 +171,12 @@ shm::Descriptor try_listen(const Address& address) {
   shm::Descriptor socket = make_tcp_socket(address);
   if (!socket.valid()) return {};
   // A port stays reserved for a minute after its last connection; the next job may want it now.
-  set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (address.get()->sa_family == AF_INET6) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (address.get()->sa_family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(socket.get(), address.get(), address.length()) != 0) return {};
   if (::listen(socket.get(), backlog) != 0) return {};
   return socket;
 }
-
-bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
 
@@ -326,15 +322,10 @@ shm::Descriptor connect_until(const Address& address, Clock::time_point until) {
 // Keepalive finds a peer that is gone while nothing is on the way, the user timeout one that does
 // not acknowledge what is.
 void detect_dead_peer(int socket) noexcept {
-  constexpr int probes = 3;
   // Less than the four seconds of the probes: it also ends them, and then rounds up to the next.
   constexpr int unanswered_ms = 3500;
-  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
-  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, unanswered_ms);
-  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_tcp_options(socket);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, unanswered_ms);
 }
 
 void make_nonblocking(int socket) noexcept {

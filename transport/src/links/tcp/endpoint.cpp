@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/tcp.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -25,6 +24,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/tcp_socket.hpp"
 #include "links/plugin.hpp"
 
 namespace rondo::transport::tcp {
@@ -134,22 +134,6 @@ std::string host_of(int socket) {
                                                                                     : text.data();
 }
 
-void set(int socket, int level, int option, int value) noexcept {
-  ::setsockopt(socket, level, option, &value, sizeof value);
-}
-
-// Small messages must not wait for each other's acknowledgements. While nothing is on the way,
-// probes find out within 4 s that the other host or the line to it is gone; while something is,
-// Peer::is_cut_off() does.
-void set_up(int socket) noexcept {
-  constexpr int probes = 3;
-  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
-}
-
 std::optional<SocketAddress> address_of(const std::string& host, std::uint16_t port,
                                         const std::string& interface) {
   SocketAddress to;
@@ -170,10 +154,6 @@ std::optional<SocketAddress> address_of(const std::string& host, std::uint16_t p
     return std::nullopt;
   }
   return to;
-}
-
-bool would_wait(ssize_t moved) noexcept {
-  return moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 }
 
 bool is_exhaustion(int error) noexcept {
@@ -250,7 +230,7 @@ Endpoint::Accepted Endpoint::accept() noexcept {
         ::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const int error = errno;
     if (socket.valid()) {
-      set_up(socket.get());
+      set_tcp_options(socket.get());
       return {.socket = std::move(socket)};
     }
     // The kernel says so, too, when there is nobody to be accepted.
@@ -281,7 +261,7 @@ shm::Descriptor start_connecting(const SocketAddress& to) noexcept {
   shm::Descriptor socket(
       ::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return {};
-  set_up(socket.get());
+  set_tcp_options(socket.get());
   // Interrupted or not, the kernel goes on connecting.
   const int result = ::connect(socket.get(), address, to.length);
   if (result != 0 && errno != EINPROGRESS && errno != EINTR) return {};
@@ -291,7 +271,7 @@ shm::Descriptor start_connecting(const SocketAddress& to) noexcept {
 // The socket can be written to once it is connected: the request fits into its empty buffer.
 HandshakeStep send_request(int socket, const ConnectRequest& request) noexcept {
   const ssize_t sent = ::send(socket, &request, sizeof request, MSG_NOSIGNAL);
-  if (would_wait(sent)) return HandshakeStep::waits;
+  if (sent < 0 && would_wait(errno)) return HandshakeStep::waits;
   if (sent < 0) return HandshakeStep::failed;
   return sent == sizeof request ? HandshakeStep::done : HandshakeStep::refused;
 }
@@ -300,7 +280,7 @@ HandshakeStep receive_request(UnverifiedConnection& connection, ConnectRequest& 
                               std::chrono::steady_clock::time_point now) noexcept {
   const int socket = connection.socket.get();
   const ssize_t seen = ::recv(socket, &request, sizeof request, MSG_PEEK);
-  if (would_wait(seen)) return HandshakeStep::waits;
+  if (seen < 0 && would_wait(errno)) return HandshakeStep::waits;
   if (seen < 0) return HandshakeStep::failed;
   if (seen == 0) return HandshakeStep::refused;
   if (seen < ssize_t{sizeof request}) {
@@ -316,7 +296,7 @@ HandshakeStep receive_answer(int socket) noexcept {
   std::uint64_t answer = 0;
   const ssize_t seen = ::recv(socket, &answer, sizeof answer, MSG_PEEK);
   const bool half = seen > 0 && seen < ssize_t{sizeof answer};
-  if (would_wait(seen) || half) return HandshakeStep::waits;
+  if (half || (seen < 0 && would_wait(errno))) return HandshakeStep::waits;
   if (seen < 0) return HandshakeStep::failed;
   if (seen != sizeof answer || answer != answer_magic) return HandshakeStep::refused;
   ::recv(socket, &answer, sizeof answer, 0);

@@ -25,16 +25,14 @@
 #include <cstring>
 #include <new>
 
+#include "core/tcp_socket.hpp"
+
 namespace rondo::transport::tcp {
 namespace {
 
 constexpr std::size_t most_messages_at_once = 16;
 // Of a message that is cancelled half sent, so much is copied at most.
 constexpr std::size_t most_kept = std::size_t{16} << 20U;
-
-bool would_wait(int error) noexcept {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
 
 // What was sent again, or probed a full receiver, and is not answered. The kernel alone would go on
 // for a quarter of an hour. Its TCP_USER_TIMEOUT would end it sooner, but also where the other side

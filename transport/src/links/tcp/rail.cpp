@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/tcp_socket.hpp"
+
 namespace rondo::transport::tcp {
 namespace {
 
@@ -25,8 +27,7 @@ std::optional<std::size_t> amount(ssize_t moved) noexcept {
     errno = 0;
     return std::nullopt;
   }
-  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? std::optional<std::size_t>(0)
-                                                                   : std::nullopt;
+  return would_wait(errno) ? std::optional<std::size_t>(0) : std::nullopt;
 }
 
 }  // namespace
