@@ -17,6 +17,7 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "core/cache_line.hpp"
 #include "shm/control_block.hpp"
 #include "shm/memory.hpp"
 
@@ -92,12 +93,11 @@ class Scratch {
   }
 
  private:
-  static constexpr std::size_t line = 64;
   struct Release {
     Release() noexcept : Release(nullptr, 0) {}
     Release(std::pmr::memory_resource* resource, std::size_t size) noexcept
         : from(resource), bytes(size) {}
-    void operator()(std::byte* memory) const { from->deallocate(memory, bytes, line); }
+    void operator()(std::byte* memory) const { from->deallocate(memory, bytes, cache_line_bytes); }
 
     std::pmr::memory_resource* from;
     std::size_t bytes;
@@ -105,7 +105,7 @@ class Scratch {
   using Memory = std::unique_ptr<std::byte[], Release>;
 
   static Memory allocate(std::pmr::memory_resource& from, std::size_t bytes) {
-    return {static_cast<std::byte*>(from.allocate(bytes, line)), Release(&from, bytes)};
+    return {static_cast<std::byte*>(from.allocate(bytes, cache_line_bytes)), Release(&from, bytes)};
   }
   // The old memory goes first: nothing in it is needed, and large scratch is not kept twice.
   void grow(std::size_t bytes) {

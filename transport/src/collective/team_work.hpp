@@ -5,6 +5,8 @@
 
 #include <rondo/transport/team.hpp>
 
+#include "core/cache_line.hpp"
+
 namespace rondo::transport {
 
 // How a range is cut: into slices for ranks, and into parts for the threads of a team. Both are
@@ -18,9 +20,6 @@ struct Range {
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return end - begin; }
 };
-
-/// No two ranks store into the same cache line, so slices are cut at multiples of it.
-inline constexpr std::size_t cache_line_bytes = 64;
 
 /// Part `index` of `parts` of `count` elements: as even as whole units of `unit` elements allow
 /// (a cache line, so that no two ranks store into the same one).

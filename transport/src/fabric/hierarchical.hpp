@@ -11,6 +11,7 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/blocks.hpp"
+#include "core/cache_line.hpp"
 #include "core/channel.hpp"
 
 namespace rondo::transport {
@@ -89,8 +90,7 @@ class HierarchyPlan {
     const std::size_t quarter = (bytes + 4 * shards - 1) / (4 * shards);
     const std::size_t least = std::max(std::size_t{512} << 10U, nodes * (std::size_t{64} << 10U));
     const std::size_t most = std::max(std::size_t{4} << 20U, least);
-    const std::size_t lines = (std::clamp(quarter, least, most) + cache_line_bytes - 1);
-    return lines / cache_line_bytes * cache_line_bytes;
+    return round_up(std::clamp(quarter, least, most), cache_line_bytes);
   }
 
   [[nodiscard]] constexpr std::size_t shards() const noexcept { return shards_; }

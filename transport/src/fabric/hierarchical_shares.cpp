@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "collective/algorithms.hpp"
+#include "core/cache_line.hpp"
 #include "core/communicator_core.hpp"
 #include "fabric/hierarchical.hpp"
 #include "reduce/reduce.hpp"
@@ -40,7 +41,7 @@ std::size_t share_bytes(const Hierarchy& levels, const Posted& posted,
 }
 
 constexpr std::size_t whole_lines(std::size_t bytes) noexcept {
-  return (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
+  return round_up(bytes, cache_line_bytes);
 }
 
 Range overlap(const Range& a, const Range& b) noexcept {

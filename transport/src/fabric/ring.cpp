@@ -27,6 +27,7 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/blocks.hpp"
+#include "core/cache_line.hpp"
 #include "core/channel.hpp"
 #include "fabric/schedules.hpp"
 #include "reduce/reduce.hpp"
@@ -110,7 +111,7 @@ Ring::Ring(Group& group, const Posted& posted)
       copies_own_(posted.fingerprint.collective == Collective::allgather || group.count() == 1),
       segments_(longest_chunk(group, posted), group.segment_bytes),
       lanes_(std::clamp<std::size_t>(segments_.count(), 1, segment_window)),
-      end_((segments_.count() + lanes_ - 1) / lanes_ * lanes_ * steps_),
+      end_(round_up(segments_.count(), lanes_) * steps_),
       slot_bytes_(segments_.longest_in(longest_chunk(group, posted))) {
   // An allgather without gaps sends from where its data lies, and receives where it belongs.
   const bool uses_slots = posted.fingerprint.collective != Collective::allgather ||

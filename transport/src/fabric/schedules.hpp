@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "collective/blocks.hpp"
+#include "core/cache_line.hpp"
 
 namespace rondo::transport::schedule {
 
@@ -214,7 +215,7 @@ class Segments {
 
  private:
   [[nodiscard]] static constexpr std::size_t whole_lines(std::size_t bytes) noexcept {
-    return (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
+    return round_up(bytes, cache_line_bytes);
   }
 
   std::size_t segment_bytes_ = cache_line_bytes;

@@ -22,7 +22,7 @@
 namespace rondo::transport::RONDO_REDUCTION_SET {
 namespace {
 
-constexpr std::size_t line_bytes = 64;
+constexpr std::size_t cache_line_bytes = 64;
 // What is summed at a time, and how far ahead of it lines are asked for.
 constexpr std::size_t block_bytes = 1024;
 constexpr std::size_t prefetch_bytes = 1024;
@@ -206,7 +206,7 @@ constexpr bool asks_ahead = true;
 template <typename T>
 void prefetch_to_write(const T* first) {
   if (!asks_ahead) return;
-  for (std::size_t i = 0; i < block_bytes; i += line_bytes) {
+  for (std::size_t i = 0; i < block_bytes; i += cache_line_bytes) {
     __builtin_prefetch(first + (prefetch_bytes + i) / sizeof(T), 1, 3);
   }
 }

@@ -11,12 +11,14 @@
 #include <string>
 #include <utility>
 
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
+
+#include "core/cache_line.hpp"
 
 namespace rondo::transport {
 namespace {
 
-constexpr std::size_t cache_line = 64;
 // Growing takes system calls, and links may register the new memory: not for every small block.
 constexpr std::size_t growth_bytes = std::size_t{2} << 20U;
 // To which a segment begins.
@@ -33,7 +35,7 @@ constexpr std::size_t largest_alignment = std::size_t{2} << 20U;
 std::size_t RangeAllocator::allocate(std::size_t bytes, std::size_t alignment) {
   for (auto range = free_.begin(); range != free_.end(); ++range) {
     const auto [begin, length] = *range;
-    const std::size_t offset = (begin + alignment - 1) & ~(alignment - 1);
+    const std::size_t offset = round_up(begin, alignment);
     const std::size_t skipped = offset - begin;
     if (skipped > length || bytes > length - skipped) continue;
     free_.erase(range);
@@ -91,9 +93,8 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
   // Before anything is added to it, which could overflow.
   if (bytes > memory_->arena().reserved()) throw_exhausted(bytes);
   // Whole lines: stores into the block beside it never share one with this block.
-  const std::size_t size =
-      std::max<std::size_t>(1, (bytes + cache_line - 1) / cache_line) * cache_line;
-  const std::size_t aligned = std::max(alignment, cache_line);
+  const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), cache_line_bytes);
+  const std::size_t aligned = std::max(alignment, cache_line_bytes);
   if (aligned > largest_alignment) {
     throw Error(Errc::out_of_memory, "shared arena: memory is aligned to at most 2 MiB");
   }
@@ -113,7 +114,7 @@ void* ArenaCore::allocate(std::size_t bytes, std::size_t alignment) {
 void ArenaCore::grow(std::size_t bytes) {
   const std::size_t before = ranges_.limit();
   const std::size_t wanted = before - std::min(bytes, ranges_.free_at_end()) + bytes;
-  const std::size_t limit = (wanted + growth_bytes - 1) / growth_bytes * growth_bytes;
+  const std::size_t limit = round_up(wanted, growth_bytes);
   shm::Segment& segment = memory_->arena();
   segment.grow(limit);
   if (on_growth_) on_growth_({segment.base() + before, limit - before});

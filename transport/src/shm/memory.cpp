@@ -23,21 +23,19 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "core/cache_line.hpp"
+
 namespace rondo::transport::shm {
 namespace {
 
 constexpr std::size_t gibibyte = std::size_t{1} << 30U;
+constexpr std::size_t page_bytes = 4096;
 // Half of what x86-64 and arm64 give a process with four-level page tables.
 constexpr std::size_t address_space = std::size_t{64} << 40U;
 
 [[noreturn]] void throw_out_of_memory(const std::string& what, int number) {
   throw Error(Errc::out_of_memory,
               "shared memory: " + what + ": " + std::generic_category().message(number));
-}
-
-std::size_t whole_pages(std::size_t bytes) {
-  constexpr std::size_t page = 4096;
-  return (bytes + page - 1) / page * page;
 }
 
 std::size_t machine_bytes() {
@@ -96,7 +94,7 @@ Segment Segment::map(Descriptor memory, std::size_t reserved_bytes) {
 
 // Addresses cost nothing (MAP_NORESERVE), so as many are mapped at once as may ever be needed.
 Segment::Segment(Descriptor memory, std::size_t reserved_bytes)
-    : memory_(std::move(memory)), reserved_(whole_pages(reserved_bytes)) {
+    : memory_(std::move(memory)), reserved_(round_up(reserved_bytes, page_bytes)) {
   std::byte* const addresses = reserve_addresses(reserved_);
   try {
     base_ = map_addresses(addresses, reserved_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
@@ -168,7 +166,7 @@ bool may_be_file_size(std::size_t bytes) noexcept {
 }
 
 std::uint64_t append(Segment& segment, std::size_t bytes) {
-  const std::size_t offset = whole_pages(segment.size());
+  const std::size_t offset = round_up(segment.size(), page_bytes);
   segment.grow(offset + bytes);
   return offset;
 }

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/cache_line.hpp"
 #include "core/tcp_socket.hpp"
 
 namespace rondo::transport::tcp {
@@ -19,7 +20,6 @@ namespace {
 
 // Below it the calls cost more than the wire saves.
 constexpr std::size_t least_stripe = std::size_t{64} << 10U;
-constexpr std::size_t cache_line = 64;
 
 std::optional<std::size_t> amount(ssize_t moved) noexcept {
   if (moved > 0) return static_cast<std::size_t>(moved);
@@ -35,7 +35,7 @@ std::optional<std::size_t> amount(ssize_t moved) noexcept {
 Stripe stripe_of(std::size_t bytes, std::size_t rails, std::size_t rail) noexcept {
   if (rails == 1) return {.end = bytes};
   const std::size_t even = (bytes + rails - 1) / rails;
-  const std::size_t whole = (even + cache_line - 1) / cache_line * cache_line;
+  const std::size_t whole = round_up(even, cache_line_bytes);
   return {.begin = std::min(bytes, rail * whole), .end = std::min(bytes, (rail + 1) * whole)};
 }
 
