@@ -212,17 +212,16 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
   return kernels;
 }
 
+constexpr WeightedKind<ConvolutionSpec> convolution_kind{.name = "Convolution",
+                                                         .describe = &describe,
+                                                         .require_possible = &require_possible,
+                                                         .plain_weights = &plain_weights,
+                                                         .choose_kernels = &choose_kernels};
+
 }  // namespace
 
-// Asks oneDNN which kernels it would choose, without making one.
 KernelMemory memory_of(Engine& engine, const ConvolutionSpec& spec) {
-  require_possible(spec);
-  engine.impl().enter();
-  try {
-    return memory_of(choose_kernels(spec, engine.impl()), plain_weights(spec));
-  } catch (const dnnl::error& error) {
-    throw std::runtime_error(describe(spec) + ": oneDNN: " + error.what());
-  }
+  return memory_of_layer(engine, convolution_kind, spec);
 }
 
 class Convolution::Impl {
@@ -230,33 +229,7 @@ class Convolution::Impl {
   Impl(Engine& engine, const ConvolutionSpec& wanted, std::shared_ptr<PackedWeights> weights)
       : spec(wanted),
         in_padding(taps_in_padding(wanted)),
-        layer(engine,
-              {.name = "Convolution",
-               .input = spec.input,
-               .output = spec.output(),
-               .type = spec.type,
-               .output_type = spec.output_type(),
-               .input_gradient_type = spec.input_gradient_type(),
-               .bias = spec.bias,
-               .input_gradient = spec.input_gradient == InputGradient::wanted,
-               .weight_gradient = spec.weight_gradient == WeightGradient::wanted},
-              choose_kernels(spec, engine.impl()), std::move(weights)) {}
-
-  static std::unique_ptr<Impl> make(Engine& engine, const ConvolutionSpec& spec,
-                                    std::shared_ptr<PackedWeights> weights) {
-    require_possible(spec);
-    require_computable(spec.type);
-    engine.impl().enter();
-    try {
-      // A first layer makes the packed weights; another batch size of the same layer gets them from
-      // it.
-      if (weights == nullptr) {
-        weights = std::make_shared<PackedWeights>(engine.impl(), plain_weights(spec));
-      }
-      return std::make_unique<Impl>(engine, spec, std::move(weights));
-    } catch (const dnnl::error& error) {
-      throw std::runtime_error(describe(spec) + ": oneDNN: " + error.what());
-    }
+        layer(run_kernels(engine, convolution_kind, spec, spec.output_type(), std::move(weights))) {
   }
 
   void unpack_gradients(std::span<float> oihw) {
@@ -273,13 +246,14 @@ class Convolution::Impl {
 };
 
 Convolution::Convolution(Engine& engine, const ConvolutionSpec& spec)
-    : impl_(Impl::make(engine, spec, nullptr)) {}
+    : impl_(make_layer<Impl>(engine, convolution_kind, spec, nullptr)) {}
 
 // Layers that share weights share their packed copies: whoever packs them does so for all.
 Convolution::Convolution(Convolution& other, std::int64_t images) {
   ConvolutionSpec spec = other.spec();
   spec.input.n = images;
-  impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
+  impl_ = make_layer<Impl>(other.impl_->layer.engine(), convolution_kind, spec,
+                           other.impl_->layer.weights());
 }
 
 // A part of the same layer, as the rows of an image that can be computed before its halo has come,
@@ -290,7 +264,8 @@ Convolution::Convolution(Convolution& other, const ConvolutionSpec& spec) {
       spec.groups != has.groups || spec.kernel_h != has.kernel_h || spec.kernel_w != has.kernel_w) {
     throw std::invalid_argument(describe(spec) + ": cannot share the weights of " + describe(has));
   }
-  impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
+  impl_ = make_layer<Impl>(other.impl_->layer.engine(), convolution_kind, spec,
+                           other.impl_->layer.weights());
 }
 
 Convolution::Convolution(Convolution&&) noexcept = default;

@@ -81,60 +81,37 @@ LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& 
   return kernels;
 }
 
+constexpr WeightedKind<FullyConnectedSpec> fully_connected_kind{
+    .name = "FullyConnected",
+    .describe = &describe,
+    .require_possible = &require_possible,
+    .plain_weights = &plain_weights,
+    .choose_kernels = &choose_kernels};
+
 }  // namespace
 
 KernelMemory memory_of(Engine& engine, const FullyConnectedSpec& spec) {
-  require_possible(spec);
-  engine.impl().enter();
-  try {
-    return memory_of(choose_kernels(spec, engine.impl()), plain_weights(spec));
-  } catch (const dnnl::error& error) {
-    throw std::runtime_error(describe(spec) + ": oneDNN: " + error.what());
-  }
+  return memory_of_layer(engine, fully_connected_kind, spec);
 }
 
 class FullyConnected::Impl {
  public:
   Impl(Engine& engine, const FullyConnectedSpec& wanted, std::shared_ptr<PackedWeights> weights)
       : spec(wanted),
-        layer(engine,
-              {.name = "FullyConnected",
-               .input = spec.input,
-               .output = spec.output(),
-               .type = spec.type,
-               .output_type = spec.type,
-               .input_gradient_type = spec.input_gradient_type(),
-               .bias = spec.bias,
-               .input_gradient = spec.input_gradient == InputGradient::wanted,
-               .weight_gradient = spec.weight_gradient == WeightGradient::wanted},
-              choose_kernels(spec, engine.impl()), std::move(weights)) {}
-
-  static std::unique_ptr<Impl> make(Engine& engine, const FullyConnectedSpec& spec,
-                                    std::shared_ptr<PackedWeights> weights) {
-    require_possible(spec);
-    require_computable(spec.type);
-    engine.impl().enter();
-    try {
-      if (weights == nullptr) {
-        weights = std::make_shared<PackedWeights>(engine.impl(), plain_weights(spec));
-      }
-      return std::make_unique<Impl>(engine, spec, std::move(weights));
-    } catch (const dnnl::error& error) {
-      throw std::runtime_error(describe(spec) + ": oneDNN: " + error.what());
-    }
-  }
+        layer(run_kernels(engine, fully_connected_kind, spec, spec.type, std::move(weights))) {}
 
   FullyConnectedSpec spec;
   WeightedLayer layer;
 };
 
 FullyConnected::FullyConnected(Engine& engine, const FullyConnectedSpec& spec)
-    : impl_(Impl::make(engine, spec, nullptr)) {}
+    : impl_(make_layer<Impl>(engine, fully_connected_kind, spec, nullptr)) {}
 
 FullyConnected::FullyConnected(FullyConnected& other, std::int64_t images) {
   FullyConnectedSpec spec = other.spec();
   spec.input.n = images;
-  impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
+  impl_ = make_layer<Impl>(other.impl_->layer.engine(), fully_connected_kind, spec,
+                           other.impl_->layer.weights());
 }
 
 FullyConnected::FullyConnected(FullyConnected& other, const FullyConnectedSpec& spec) {
@@ -143,7 +120,8 @@ FullyConnected::FullyConnected(FullyConnected& other, const FullyConnectedSpec& 
       spec.input.with_n(1) != has.input.with_n(1)) {
     throw std::invalid_argument(describe(spec) + ": cannot share the weights of " + describe(has));
   }
-  impl_ = Impl::make(other.impl_->layer.engine(), spec, other.impl_->layer.weights());
+  impl_ = make_layer<Impl>(other.impl_->layer.engine(), fully_connected_kind, spec,
+                           other.impl_->layer.weights());
 }
 
 FullyConnected::FullyConnected(FullyConnected&&) noexcept = default;

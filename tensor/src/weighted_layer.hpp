@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -124,5 +126,70 @@ class WeightedLayer {
   std::optional<DirectWeightGradient> direct_backward_weights_;
   OnednnKernel unpack_;
 };
+
+/// What differs between the kinds of layers with weights, which have a spec each.
+template <typename Spec>
+struct WeightedKind {
+  const char* name;
+  std::string (*describe)(const Spec& spec);
+  void (*require_possible)(const Spec& spec);  ///< or std::invalid_argument
+  dnnl::memory::desc (*plain_weights)(const Spec& spec);
+  LayerKernels (*choose_kernels)(const Spec& spec, const Engine::Impl& on);
+};
+
+/// ask(), which calls oneDNN; what oneDNN throws gets the layer's name.
+template <typename Spec, typename Ask>
+auto ask_onednn(Engine& engine, const WeightedKind<Spec>& kind, const Spec& spec, const Ask& ask) {
+  engine.impl().enter();
+  try {
+    return ask();
+  } catch (const dnnl::error& error) {
+    throw std::runtime_error(kind.describe(spec) + ": oneDNN: " + error.what());
+  }
+}
+
+/// Asks oneDNN which kernels it would choose, without making one.
+template <typename Spec>
+[[nodiscard]] KernelMemory memory_of_layer(Engine& engine, const WeightedKind<Spec>& kind,
+                                           const Spec& spec) {
+  kind.require_possible(spec);
+  return ask_onednn(engine, kind, spec, [&] {
+    return memory_of(kind.choose_kernels(spec, engine.impl()), kind.plain_weights(spec));
+  });
+}
+
+/// A layer without `weights` makes its own; another batch size of the same layer gets them from it.
+template <typename Impl, typename Spec>
+[[nodiscard]] std::unique_ptr<Impl> make_layer(Engine& engine, const WeightedKind<Spec>& kind,
+                                               const Spec& spec,
+                                               std::shared_ptr<PackedWeights> weights) {
+  kind.require_possible(spec);
+  require_computable(spec.type);
+  return ask_onednn(engine, kind, spec, [&] {
+    if (weights == nullptr) {
+      weights = std::make_shared<PackedWeights>(engine.impl(), kind.plain_weights(spec));
+    }
+    return std::make_unique<Impl>(engine, spec, std::move(weights));
+  });
+}
+
+/// The part of a layer that runs the kernels of `spec`.
+template <typename Spec>
+[[nodiscard]] WeightedLayer run_kernels(Engine& engine, const WeightedKind<Spec>& kind,
+                                        const Spec& spec, DataType output_type,
+                                        std::shared_ptr<PackedWeights> weights) {
+  return {engine,
+          {.name = kind.name,
+           .input = spec.input,
+           .output = spec.output(),
+           .type = spec.type,
+           .output_type = output_type,
+           .input_gradient_type = spec.input_gradient_type(),
+           .bias = spec.bias,
+           .input_gradient = spec.input_gradient == InputGradient::wanted,
+           .weight_gradient = spec.weight_gradient == WeightGradient::wanted},
+          kind.choose_kernels(spec, engine.impl()),
+          std::move(weights)};
+}
 
 }  // namespace rondo::tensor
