@@ -10,7 +10,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -21,7 +20,6 @@
 #include <rondo/train/trainer.hpp>
 
 #include "executor/lowering.hpp"
-#include "layers/layer_type.hpp"
 #include "support/world.hpp"
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
@@ -295,123 +293,6 @@ TEST(TrainerGridTest, AGroupCountsEveryParameterOnce) {
       EXPECT_EQ(static_cast<std::size_t>(counted[0]), layout_of(model).parameter_count);
     });
   }
-}
-
-// What a rank holds after it has measured `mean` and `variance` so often, each time the same.
-void measure(const GridMembership& place, float mean, float variance, int times,
-             std::span<float> statistics, float momentum = 0.1F) {
-  for (int i = 0; i < times; ++i) place.shared_statistics().count(2, statistics);
-  const float kept = std::pow(1.0F - momentum, static_cast<float>(times));
-  for (const Parameter& statistic : place.layout().statistics) {
-    const bool is_mean = statistic.initial == Initial::zeros;
-    for (float& value : statistics.subspan(statistic.offset, statistic.size())) {
-      value = is_mean ? (1 - kept) * mean : kept + (1 - kept) * variance;
-    }
-  }
-}
-
-// Three channels are too few for four ranks, so bn1 is by sample, and two images leave the ranks 0
-// and 2 without any.
-TEST(TrainerGridTest, StatisticsAreThoseOfTheRanksThatMeasuredThem) {
-  const Model model = make_model("resnet8");
-  const Experiment experiment = on_grid(experiment_of("synchronous"), {.channel = 2, .filter = 2});
-  rondo::test::World{4}.run([&](transport::World& world) {
-    GridMembership place(world, model, experiment);
-    place.join();
-    ASSERT_EQ(place.shared_statistics().size(), 1U);
-    std::vector<float> statistics(place.layout().statistic_count + 1, 0.0F);
-    const auto first = [&](std::size_t index) {
-      return statistics[place.layout().statistics[index].offset];
-    };
-    for (const int times : {0, 1, 3}) {
-      place.shared_statistics().start(statistics);
-      const bool measures = world.rank() % 2 == 1;
-      const float mean = world.rank() == 1 ? 10.0F : 20.0F;
-      measure(place, mean, mean + 10, measures ? times : 0, statistics);
-      if (!measures) place.shared_statistics().count(2, statistics);
-
-      place.average_statistics(statistics);
-
-      const float kept = std::pow(0.9F, static_cast<float>(times));
-      EXPECT_NEAR(first(0), (1 - kept) * 15, 1e-5) << times;
-      EXPECT_NEAR(first(1), kept + (1 - kept) * 25, 1e-5) << times;
-    }
-  });
-}
-
-/// A rank's first mean, where it has measured `mean` so often and all ranks have then averaged.
-float averaged_mean(transport::World& world, const Model& model, const Experiment& experiment,
-                    float mean, int times, float momentum = 0.1F) {
-  GridMembership place(world, model, experiment);
-  place.join();
-  std::vector<float> statistics(place.layout().statistic_count + place.shared_statistics().size(),
-                                0.0F);
-  place.shared_statistics().start(statistics);
-  measure(place, mean, 10, times, statistics, momentum);
-  place.average_statistics(statistics);
-  return statistics.front();
-}
-
-TEST(TrainerGridTest, WhoHasMeasuredLittleCountsLittle) {
-  const Model model = make_model("resnet8");
-  const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
-  rondo::test::World{2}.run([&](transport::World& world) {
-    const int times = world.rank() == 0 ? 1 : 8;
-    const float kept = std::pow(0.9F, 8.0F);  // as if both had measured eight times
-    EXPECT_NEAR(averaged_mean(world, model, experiment, 10, times), (1 - kept) * 10, 1e-5);
-  });
-}
-
-// Of the four ranks each two hold the same channels, of two tiles.
-TEST(TrainerGridTest, StatisticsOfTilesAreThoseOfTheirChannels) {
-  const Model model = make_model("resnet8");
-  const Experiment experiment = on_grid(experiment_of("synchronous"), {.filter = 2, .height = 2});
-  rondo::test::World{4}.run([&](transport::World& world) {
-    const float mean = 10.0F * static_cast<float>(world.rank() + 1);
-    EXPECT_NEAR(averaged_mean(world, model, experiment, mean, 1),
-                0.1 * (world.rank() % 2 == 0 ? 20 : 30), 1e-5);
-  });
-}
-
-// After two measurements a fourth of the initial values is left, and not 81 of 100.
-TEST(TrainerGridTest, StatisticsMoveByTheMomentumOfTheModelsBatchNorm) {
-  constexpr float momentum = 0.5F;
-  Model model = make_model("resnet8");
-  for (LayerSpec& layer : model.layers) {
-    const auto* norm = layer.kind.get_if<BatchNormLayer>();
-    if (norm == nullptr) continue;
-    BatchNormLayer changed = *norm;
-    changed.momentum = momentum;
-    layer.kind = changed;
-  }
-  const Experiment experiment = on_grid(experiment_of("synchronous"), {.height = 2});
-  rondo::test::World{2}.run([&](transport::World& world) {
-    const int times = world.rank() == 0 ? 0 : 2;
-    EXPECT_NEAR(averaged_mean(world, model, experiment, 10, times, momentum), 0.75F * 10, 1e-5);
-  });
-}
-
-TEST(TrainerGridTest, KernelsMoveStatisticsByTheMomentumOfTheModelsBatchNorm) {
-  const LayerKind norm = BatchNormLayer{.momentum = 0.5F};
-  EXPECT_EQ(std::get<tensor::BatchNormSpec>(norm->spec({1, 2, 2, 3})).momentum, 0.5F);
-}
-
-// So slowly that the model remains the same, and its test loss tells the statistics. Variances are
-// those of one image, not of two: that makes half a thousandth, initial values make seven.
-TEST(TrainerGridTest, RanksWithoutImagesLeaveEvaluationAlone) {
-  Experiment experiment = custom_model(
-      "{kind = 'convolution', name = 'conv', filters = 4, kernel = 1},"
-      "{kind = 'batch_norm', name = 'bn'},"
-      "{kind = 'fully_connected', name = 'fc', outputs = 3}");
-  experiment.train.global_batch = 2;
-  experiment.optimizer.learning_rate = 1e-9;
-  experiment.train.max_steps = 40;
-  const double alone = train_on(1, experiment).metrics[0].test_loss;
-
-  const double grid =
-      train_on(4, on_grid(experiment, {.channel = 2, .filter = 2})).metrics[0].test_loss;
-
-  EXPECT_NEAR(grid, alone, 0.002 * alone);
 }
 
 /// Of activations, and of gradients as they are sent.

@@ -53,11 +53,27 @@ void SharedStatistics::start(std::span<float> statistics) const {
   std::ranges::fill(statistics.subspan(layout_size_), 1.0F);
 }
 
+bool SharedStatistics::Layer::measures(std::int64_t images) const {
+  return has_pixels && !even_range(images, parts, part).empty();
+}
+
+void SharedStatistics::start_from_taken(std::int64_t images, std::span<float> statistics) const {
+  auto left = statistics.subspan(layout_size_).begin();
+  for (const Layer& layer : layers_) {
+    const bool measures = layer.measures(images);
+    *left++ = measures ? 0.0F : 1.0F;
+    if (measures) continue;
+    for (const Parameter& statistic : layer.statistics) {
+      std::ranges::fill(statistics.subspan(statistic.offset, statistic.size()),
+                        static_cast<float>(initial_value(statistic)));
+    }
+  }
+}
+
 void SharedStatistics::count(std::int64_t images, std::span<float> statistics) const {
   auto left = statistics.begin() + static_cast<std::ptrdiff_t>(layout_size_);
   for (const Layer& layer : layers_) {
-    const Range own = even_range(images, layer.parts, layer.part);
-    if (layer.has_pixels && !own.empty()) *left *= layer.kept;
+    if (layer.measures(images)) *left *= layer.kept;
     ++left;
   }
 }

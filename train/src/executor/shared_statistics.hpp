@@ -35,6 +35,12 @@ class SharedStatistics {
 
   void start(std::span<float> statistics) const;
 
+  // The same where the statistics were taken from elsewhere, as from a file: a rank that measures
+  // counts as having measured them. One that never does, because its part of `images` images is
+  // empty, has initial values again, so that it adds nothing to later means. `images` are the most
+  // that its replica computes at once.
+  void start_from_taken(std::int64_t images, std::span<float> statistics) const;
+
   // This rank has trained its part of `images` images of its replica.
   void count(std::int64_t images, std::span<float> statistics) const;
 
@@ -60,6 +66,9 @@ class SharedStatistics {
     int parts = 1;            //< in which a batch is cut
     int part = 0;
     int slices = 1;  //< in which its channels are cut
+
+    // This rank measures something of so many images of its replica.
+    [[nodiscard]] bool measures(std::int64_t images) const;
   };
 
   // Of one slice.

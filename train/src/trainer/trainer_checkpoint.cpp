@@ -190,8 +190,7 @@ void Trainer::take_averages() {
     const ModelWeights mean = weights_of_checkpoint(resumed_->path, resumed_->manifest, model_);
     take_part(mean, layout_of(model_), layout_, parameters_, model_state().statistics);
   });
-  // All ranks have measured what they hold.
-  std::ranges::fill(std::span(statistics_).subspan(layout_.statistic_count), 0.0F);
+  grid_.shared_statistics().start_from_taken(batches_.largest_micro_batch(), statistics_);
 }
 
 void Trainer::restore_averages(const RunState& state) {
