@@ -49,17 +49,17 @@ struct SynchronousWork {
 /// never stopped.
 struct RunState {
   // These are the same on all ranks.
-  std::int64_t step = 0;         ///< over the whole run, in global batches
-  std::int64_t epoch = 0;        ///< 1-based
-  std::int64_t epoch_first = 0;  ///< the epoch's first step
-  std::int64_t momenta_from = 0;
-  bool epoch_open = false;  ///< has the epoch begun, and not been evaluated?
-  double best_accuracy = -1.0;
+  std::int64_t step = 0;          ///< over the whole run, in global batches
+  std::int64_t epoch = 0;         ///< 1-based
+  std::int64_t epoch_first = 0;   ///< the epoch's first step
+  std::int64_t momenta_from = 0;  ///< the step before which they were zeros
+  bool epoch_open = false;        ///< has the epoch begun, and not been evaluated?
+  double best_accuracy = -1.0;    ///< percent; -1: nothing was evaluated
   EpochMetrics last_epoch = {};
   double seconds = 0.0;  ///< of everything, as the log counts
   Work work = {};        ///< of the epochs before
   SynchronousWork synchronous = {};
-  double trained_samples = 0.0;
+  double trained_samples = 0.0;  ///< of all ranks, in the epochs before
   // These are of this rank.
   std::int64_t minibatch = 0;          ///< of its own pace
   sync::SchemeCounters in_epoch = {};  ///< what its scheme has done in the epoch

@@ -133,14 +133,14 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
 
 const EpochMetrics& Trainer::run_epoch() {
   // The run was resumed within an epoch: its figures go on from the checkpoint's.
-  if (epoch_open_) {  // goes on within it
-    traffic_.start(epoch_traffic_);
+  if (run_.epoch_open) {  // goes on within it
+    traffic_.start(run_.traffic);
     report_progress();  // perhaps no step is left
   } else {
-    ++epoch_;
-    epoch_first_ = step_;
+    ++run_.epoch;
+    run_.epoch_first = run_.step;
     epoch_before_ = scheme_->counters();
-    epoch_open_ = true;
+    run_.epoch_open = true;
     losses_.start();
     traffic_.start();
   }
@@ -152,11 +152,11 @@ const EpochMetrics& Trainer::run_epoch() {
   // Stopped within the epoch: the checkpoint has been taken, and nothing is evaluated.
   if (stopped_) {
     close_epoch();
-    return last_epoch_;
+    return run_.last_epoch;
   }
   // Ranks that go at a pace of their own may have done a little more than a whole epoch at its end.
-  const std::int64_t end = is_paced(experiment_) ? total_steps_ : step_;
-  const bool ends_within = step_ >= total_steps_ && end % batches_.steps() != 0;
+  const std::int64_t end = is_paced(experiment_) ? total_steps_ : run_.step;
+  const bool ends_within = run_.step >= total_steps_ && end % batches_.steps() != 0;
   std::optional<Moment> before;
   if (ends_within) before = now();
   if (sweeps()) {
@@ -164,39 +164,39 @@ const EpochMetrics& Trainer::run_epoch() {
   } else {
     report_epoch();
   }
-  epoch_open_ = false;
+  run_.epoch_open = false;
   end_epoch(before);
-  return last_epoch_;
+  return run_.last_epoch;
 }
 
 void Trainer::run_steps() {
-  bool more = step_ < total_steps_;
+  bool more = run_.step < total_steps_;
   while (more) {
     run_step();
     report_traces();
-    const std::int64_t in_epoch = step_ - epoch_first_;
+    const std::int64_t in_epoch = run_.step - run_.epoch_first;
     if (in_epoch % experiment_.train.log_every == 0) report_step();
     report_progress();
     end_step();
-    more = step_ < total_steps_ && step_ % batches_.steps() != 0 && !stopped_;
+    more = run_.step < total_steps_ && run_.step % batches_.steps() != 0 && !stopped_;
   }
 }
 
 // Steps 1 to 6 of train/README.md.
 void Trainer::run_step() {
-  const StepProfile::Step profiled(profile_, step_ + 1);
-  const std::int64_t mine = batches_.own_samples(step_);
-  scheme_->begin({.index = step_,
+  const StepProfile::Step profiled(profile_, run_.step + 1);
+  const std::int64_t mine = batches_.own_samples(run_.step);
+  scheme_->begin({.index = run_.step,
                   .local_samples = static_cast<std::size_t>(mine),
-                  .global_samples = static_cast<std::size_t>(batches_.samples(step_)),
-                  .learning_rate = learning_rate_.at(step_),
-                  .optimizer_start = momenta_from_});
-  const tensor::Loss loss = compute(batches_, step_);
+                  .global_samples = static_cast<std::size_t>(batches_.samples(run_.step)),
+                  .learning_rate = learning_rate_.at(run_.step),
+                  .optimizer_start = run_.momenta_from});
+  const tensor::Loss loss = compute(batches_, run_.step);
   // Before the update, so that a loss that is not finite changes no parameter.
   meet_in_step(loss);
   finish_step();
-  ++step_;
-  losses_.add(step_, loss, grid_.reports_for_replica() ? mine : 0);
+  ++run_.step;
+  losses_.add(run_.step, loss, grid_.reports_for_replica() ? mine : 0);
   if (on_step_) on_step_();
 }
 
@@ -234,7 +234,7 @@ void Trainer::finish_step() {
 }
 
 bool Trainer::is_paced_now() const noexcept {
-  return is_paced(experiment_) && step_ >= warm_up_steps_;
+  return is_paced(experiment_) && run_.step >= warm_up_steps_;
 }
 
 // Samples that all ranks have trained since the warm-up, as far as this rank's parameters tell.
@@ -252,7 +252,7 @@ std::int64_t Trainer::step_at(std::int64_t paced_samples) const noexcept {
 
 // Until the scheme has parked this rank: then an epoch's samples have been trained by all together.
 void Trainer::run_paced_steps() {
-  if (step_ >= total_steps_) return;  // resumed at its end
+  if (run_.step >= total_steps_) return;  // resumed at its end
   do {
     run_paced_step();
     report_progress();
@@ -264,25 +264,25 @@ void Trainer::run_paced_steps() {
       .allreduce(std::span<std::int64_t>(samples), transport::ReduceOp::max)
       .wait();
   traffic_.end_bookkeeping();
-  step_ = step_at(samples[0]);
+  run_.step = step_at(samples[0]);
   report_pushes();
 }
 
 void Trainer::run_paced_step() {
-  const StepProfile::Step profiled(profile_, warm_up_steps_ + minibatch_ + 1);
-  const std::int64_t mine = own_batches_->own_samples(minibatch_);
-  scheme_->begin({.index = warm_up_steps_ + minibatch_,
+  const StepProfile::Step profiled(profile_, warm_up_steps_ + run_.minibatch + 1);
+  const std::int64_t mine = own_batches_->own_samples(run_.minibatch);
+  scheme_->begin({.index = warm_up_steps_ + run_.minibatch,
                   .local_samples = static_cast<std::size_t>(mine),
                   .global_samples = static_cast<std::size_t>(experiment_.train.global_batch),
                   .learning_rate = learning_rate_.at(step_at(paced_samples())),
-                  .optimizer_start = momenta_from_});
-  const tensor::Loss loss = compute(*own_batches_, minibatch_);
+                  .optimizer_start = run_.momenta_from});
+  const tensor::Loss loss = compute(*own_batches_, run_.minibatch);
   // There is no step in which all ranks could agree. Nothing of this mini-batch has been pushed.
   if (!not_finite_.empty()) end_not_finite_alone(world_, not_finite_);
   finish_step();
-  ++minibatch_;
-  step_ = step_at(paced_samples());
-  losses_.add(step_ + 1, loss, grid_.reports_for_replica() ? mine : 0);
+  ++run_.minibatch;
+  run_.step = step_at(paced_samples());
+  losses_.add(run_.step + 1, loss, grid_.reports_for_replica() ? mine : 0);
   if (on_step_) on_step_();
   if (checkpoints_) checkpoints_->progress();
 }
@@ -404,7 +404,7 @@ void Trainer::complete_parameters() {
 void Trainer::copy_for_evaluation() {
   scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
   grid_.average_statistics(evaluated_statistics_);
-  evaluated_step_ = step_;
+  evaluated_step_ = run_.step;
 }
 
 Trainer::Evaluation Trainer::evaluate() {
@@ -412,7 +412,7 @@ Trainer::Evaluation Trainer::evaluate() {
   complete_parameters();
   // What must be equal on all replicas; a scheme whose replicas differ by design names nothing, or
   // less.
-  check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), epoch_);
+  check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), run_.epoch);
   copy_for_evaluation();
 
   LossSums own;
@@ -435,7 +435,7 @@ Trainer::Evaluation Trainer::evaluate() {
   const auto [loss, correct, samples, seconds] =
       sum_over_ranks(world_, std::array{own.loss, own.correct, own.samples, took.count()});
   if (!std::isfinite(loss)) {
-    throw NumericError("the test loss is NaN or Inf after step " + std::to_string(step_) +
+    throw NumericError("the test loss is NaN or Inf after step " + std::to_string(run_.step) +
                        "; a smaller learning rate or a warm-up may help");
   }
   return {.sums = {loss, correct, samples},

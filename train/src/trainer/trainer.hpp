@@ -52,11 +52,11 @@ class Trainer {
 
   /// Nothing is left to be trained or evaluated, or the run was asked to stop.
   [[nodiscard]] bool done() const noexcept {
-    return stopped_ || (step_ >= total_steps_ && !epoch_open_);
+    return stopped_ || (run_.step >= total_steps_ && !run_.epoch_open);
   }
   [[nodiscard]] bool stopped() const noexcept { return stopped_; }
   /// Is a step left?
-  [[nodiscard]] bool trains() const noexcept { return step_ < total_steps_; }
+  [[nodiscard]] bool trains() const noexcept { return run_.step < total_steps_; }
   /// At which step it was, and what was left of it.
   [[nodiscard]] std::string stop_report() const;
   /// Is the run about its losses alone?
@@ -72,7 +72,7 @@ class Trainer {
   /// before. Collective, as are its steps.
   const EpochMetrics& run_epoch();
   /// Of the last epoch that was evaluated.
-  [[nodiscard]] const EpochMetrics& last_epoch() const noexcept { return last_epoch_; }
+  [[nodiscard]] const EpochMetrics& last_epoch() const noexcept { return run_.last_epoch; }
 
   /// Waits until the last checkpoint is complete. Collective.
   void complete_checkpoints();
@@ -219,24 +219,15 @@ class Trainer {
   LossMeter losses_;
   TrafficMeter traffic_;
   std::vector<std::string> injections_;
-  Work work_;                                // of the run so far
-  double trained_samples_ = 0.0;             // of all ranks
-  std::int64_t epoch_ = 0;                   // 1-based
-  std::int64_t step_ = 0;                    // over the whole run, in global batches
-  std::int64_t epoch_first_ = 0;             // the epoch's first step
-  std::int64_t minibatch_ = 0;               // of this rank's own
-  std::int64_t momenta_from_ = 0;            // the step before which they were zeros
+  // How far the run is. What run_state() measures (seconds, losses, traffic ...) is here as it was
+  // when the run was begun or resumed.
+  RunState run_;
   std::int64_t part_first_ = 0;              // the first step since the run was begun or resumed
   SynchronousWork synchronous_before_ = {};  // of the steps before it
   mutable std::map<std::int64_t, std::uint64_t> synchronous_sent_;  // in a step of so many samples
-  bool epoch_open_ = false;            // has the epoch begun, and not been evaluated?
-  bool diverged_ = false;              // has a sweep ended so?
-  bool stopped_ = false;               // was the run asked to stop?
+  bool diverged_ = false;                                           // has a sweep ended so?
+  bool stopped_ = false;                                            // was the run asked to stop?
   sync::SchemeCounters epoch_before_;  // what the scheme had counted before the epoch
-  Traffic epoch_traffic_;              // of the epoch before an interruption
-  EpochMetrics last_epoch_;
-  double seconds_before_ = 0.0;  // of the run that this one goes on from
-  double best_accuracy_ = -1.0;  // percent; -1: nothing was evaluated
 
   std::optional<StepAgreement> flags_;  // made in join(), as the next
   std::optional<CheckpointWriter> checkpoints_;

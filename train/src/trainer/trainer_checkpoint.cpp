@@ -99,7 +99,7 @@ void Trainer::begin_checkpoints() {
 void Trainer::set_aside_other_checkpoints() {
   agree_on(world_, [&] {
     if (world_.rank() != 0 || run_folder_.empty()) return;
-    set_aside_later(run_folder_, continues_log_ ? step_ : -1);
+    set_aside_later(run_folder_, continues_log_ ? run_.step : -1);
   });
 }
 
@@ -136,15 +136,15 @@ void Trainer::restore() {
   // No rank has failed. First the later checkpoints: what those say of metrics.jsonl will not hold.
   set_aside_other_checkpoints();
   agree_on(world_, [&] {
-    log_.resume({.last_epoch = last_epoch_,
-                 .best_accuracy = std::max(best_accuracy_, 0.0),
-                 .seconds = seconds_before_},
+    log_.resume({.last_epoch = run_.last_epoch,
+                 .best_accuracy = std::max(run_.best_accuracy, 0.0),
+                 .seconds = run_.seconds},
                 manifest.metrics_bytes, manifest.token_trace_bytes);
   });
-  last_checkpoint_ = step_;
+  last_checkpoint_ = run_.step;
   // The run's own folder must not be left without one: it would begin again from nothing.
   if (continues_log_ || !checkpoints_) return;
-  traffic_.start(epoch_traffic_);
+  traffic_.start(run_.traffic);
   save_checkpoint(now());
   checkpoints_->finish_together();
 }
@@ -156,7 +156,7 @@ void Trainer::restore_exactly() {
   copy_back(*resumed_, rank, Part::statistics, statistics_);
   scheme_->restore(resumed_->read(rank, Part::scheme));
   restore_run_state(read_run_state(resumed_->read(rank, Part::progress)));
-  if (manifest.accuracy && !epoch_open_) restore_evaluated();
+  if (manifest.accuracy && !run_.epoch_open) restore_evaluated();
   // Groups of ranks that average among themselves are those of a node by default.
   if (manifest.nodes != world_.nodes() && !averaging_groups_.empty() &&
       experiment_.update.group == 0) {
@@ -165,8 +165,8 @@ void Trainer::restore_exactly() {
                     "nodes, and were {}",
                     world_.nodes(), manifest.nodes));
   }
-  log_.note(fmt::format("resumed from {}: step {}, epoch {}{}", resumed_->path.string(), step_,
-                        epoch_,
+  log_.note(fmt::format("resumed from {}: step {}, epoch {}{}", resumed_->path.string(), run_.step,
+                        run_.epoch,
                         manifest.threads == threads_
                             ? ""
                             : fmt::format("; with {} threads instead of {} the bits will differ",
@@ -180,7 +180,7 @@ void Trainer::restore_evaluated() {
   std::ranges::copy(parameters_, evaluated_parameters_.begin());
   std::ranges::copy(statistics_, evaluated_statistics_.begin());
   read_evaluated(resumed_->path, file, evaluated_parameters_, evaluated_statistics_);
-  evaluated_step_ = step_;
+  evaluated_step_ = run_.step;
 }
 
 // Before the scheme is made, which may take parameters for its own.
@@ -196,52 +196,33 @@ void Trainer::take_averages() {
 void Trainer::restore_averages(const RunState& state) {
   if (keeps_momenta()) scheme_->restore(resumed_->read(0, Part::scheme));
   restore_run_state(state);
-  if (!keeps_momenta()) momenta_from_ = step_;
+  if (!keeps_momenta()) run_.momenta_from = run_.step;
   const Manifest& manifest = resumed_->manifest;
   log_.note(fmt::format(
       "resumed from {}: step {}, epoch {}; its {} ranks in {} replicas were others, so parameters "
       "and statistics are {}, {}, and the bits will differ",
-      resumed_->path.string(), step_, epoch_, manifest.ranks, manifest.replicas,
+      resumed_->path.string(), run_.step, run_.epoch, manifest.ranks, manifest.replicas,
       manifest.accuracy ? "those that were evaluated" : "means over its replicas",
       keeps_momenta() ? "momenta are kept" : "momenta and pending sums are zero"));
 }
 
 RunState Trainer::run_state() const {
-  return {.step = step_,
-          .epoch = epoch_,
-          .epoch_first = epoch_first_,
-          .momenta_from = momenta_from_,
-          .epoch_open = epoch_open_,
-          .best_accuracy = best_accuracy_,
-          .last_epoch = last_epoch_,
-          .seconds = log_.so_far().seconds,
-          .work = work_,
-          .synchronous = synchronous_work(),
-          .trained_samples = trained_samples_,
-          .minibatch = minibatch_,
-          .in_epoch = scheme_->counters() - epoch_before_,
-          .losses = losses_.state(),
-          .traffic = epoch_open_ ? traffic_.read() : Traffic{}};
+  RunState state = run_;
+  state.seconds = log_.so_far().seconds;
+  state.synchronous = synchronous_work();
+  state.in_epoch = scheme_->counters() - epoch_before_;
+  state.losses = losses_.state();
+  state.traffic = run_.epoch_open ? traffic_.read() : Traffic{};
+  return state;
 }
 
 void Trainer::restore_run_state(const RunState& state) {
-  step_ = state.step;
-  epoch_ = state.epoch;
-  epoch_first_ = state.epoch_first;
-  momenta_from_ = state.momenta_from;
-  epoch_open_ = state.epoch_open;
-  best_accuracy_ = state.best_accuracy;
-  last_epoch_ = state.last_epoch;
-  last_epoch_.injected = !injections_.empty();
-  work_ = state.work;
+  run_ = state;
+  run_.last_epoch.injected = !injections_.empty();
   synchronous_before_ = state.synchronous;
   part_first_ = state.step;
-  trained_samples_ = state.trained_samples;
-  minibatch_ = state.minibatch;
   epoch_before_ = scheme_->counters() - state.in_epoch;
   losses_.restore(state.losses);
-  epoch_traffic_ = state.traffic;
-  seconds_before_ = state.seconds;
 }
 
 // In every step.
@@ -251,11 +232,11 @@ int Trainer::asked() const { return static_cast<int>(request_ ? request_() : Run
 void Trainer::meet_in_step(const tensor::Loss& loss) {
   const StepFlags mine{.request = asked(),
                        .not_finite = std::isfinite(loss.sum) && !link_->not_finite() ? 0 : 1};
-  const bool apart = scheme_of(experiment_.update).steps_alone() && step_ >= warm_up_steps_;
+  const bool apart = scheme_of(experiment_.update).steps_alone() && run_.step >= warm_up_steps_;
   agreed_ = apart ? flags_->exchange_late(mine) : flags_->exchange(mine);
   traffic_.leave_out(flags_->bytes());
   if (agreed_.not_finite == 0) return;
-  not_finite_step_ = apart ? step_ : step_ + 1;
+  not_finite_step_ = apart ? run_.step : run_.step + 1;
   end_not_finite();
 }
 
@@ -267,18 +248,19 @@ void Trainer::explain(const Batch& batch) {
     where = executor_->first_not_finite(batch);
     if (where.empty()) where = "the loss itself";
   }
-  not_finite_ = not_finite_text("the loss", step_ + 1, where);
+  not_finite_ = not_finite_text("the loss", run_.step + 1, where);
 }
 
 // The loss is finite, but backward went wrong.
 void Trainer::explain_gradient(std::size_t block) {
-  not_finite_ = not_finite_text("the gradient of layer " + layout_.blocks[block].name, step_ + 1);
+  not_finite_ =
+      not_finite_text("the gradient of layer " + layout_.blocks[block].name, run_.step + 1);
 }
 
 // All ranks come here in the same step.
 void Trainer::end_not_finite() {
   if (!grid_.is_whole()) {
-    const std::string where = executor_->first_not_finite(batches_.load(step_, 0));
+    const std::string where = executor_->first_not_finite(batches_.load(run_.step, 0));
     if (!where.empty()) not_finite_ = not_finite_text("the loss", not_finite_step_, where);
   }
   agree_on(world_, [&] {
@@ -292,7 +274,7 @@ void Trainer::hear_late_flags() {
   const StepFlags late = flags_->settle();
   agreed_.request = std::max(agreed_.request, late.request);
   if (late.not_finite == 0) return;
-  not_finite_step_ = step_;
+  not_finite_step_ = run_.step;
   end_not_finite();
 }
 
@@ -300,12 +282,12 @@ void Trainer::hear_late_flags() {
 
 void Trainer::end_step() {
   if (checkpoints_) checkpoints_->progress();
-  if (step_ % batches_.steps() == 0) return;  // end_epoch() follows
+  if (run_.step % batches_.steps() == 0) return;  // end_epoch() follows
   const std::int64_t every = experiment_.checkpoint.every_steps;
-  const bool due = every > 0 && step_ / every != last_checkpoint_ / every;
-  if (step_ >= total_steps_) return;  // so does it where the run ends within an epoch
+  const bool due = every > 0 && run_.step / every != last_checkpoint_ / every;
+  if (run_.step >= total_steps_) return;  // so does it where the run ends within an epoch
   if (agreed_.request == 0 && !due) return;
-  if (step_ > warm_up_steps_ && !scheme_->description().resumes_anywhere) {
+  if (run_.step > warm_up_steps_ && !scheme_->description().resumes_anywhere) {
     postponed_ = std::max(postponed_, agreed_.request);  // to the epoch's end
     return;
   }
@@ -324,14 +306,15 @@ void Trainer::end_epoch(const std::optional<Moment>& before) {
   const int request = std::max({agreed_.request, std::exchange(postponed_, 0),
                                 flags_->exchange({.request = asked()}).request});
   agreed_ = {};
-  stopped_ = request == static_cast<int>(RunRequest::checkpoint_and_stop) && step_ < total_steps_;
-  const bool better = last_epoch_.accuracy > best_accuracy_;
-  best_accuracy_ = std::max(best_accuracy_, last_epoch_.accuracy);
+  stopped_ =
+      request == static_cast<int>(RunRequest::checkpoint_and_stop) && run_.step < total_steps_;
+  const bool better = run_.last_epoch.accuracy > run_.best_accuracy;
+  run_.best_accuracy = std::max(run_.best_accuracy, run_.last_epoch.accuracy);
   const bool due = (options.every_steps > 0 &&
-                    step_ / options.every_steps != last_checkpoint_ / options.every_steps) ||
-                   (options.every_epochs > 0 && epoch_ % options.every_epochs == 0) ||
+                    run_.step / options.every_steps != last_checkpoint_ / options.every_steps) ||
+                   (options.every_epochs > 0 && run_.epoch % options.every_epochs == 0) ||
                    (options.best && better) ||
-                   (step_ >= total_steps_ && (options.wanted() || last_checkpoint_ > 0));
+                   (run_.step >= total_steps_ && (options.wanted() || last_checkpoint_ > 0));
   if (request != 0 || due) save_checkpoint(before ? *before : now());
 }
 
@@ -352,7 +335,7 @@ bool differ(std::span<const float> a, std::span<const float> b) {
 // Within an epoch the copy is of an older model.
 EvaluatedPart Trainer::evaluated_part() const {
   EvaluatedPart part;
-  if (epoch_open_ || evaluated_step_ != step_ || parameters_.empty()) return part;
+  if (run_.epoch_open || evaluated_step_ != run_.step || parameters_.empty()) return part;
   if (differ(evaluated_parameters_, parameters_)) part.parameters = evaluated_parameters_;
   part.statistics = evaluated_statistics_;
   return part;
@@ -370,8 +353,8 @@ void Trainer::save_checkpoint(const Moment& moment) {
   state[static_cast<std::size_t>(Part::evaluated)] = to_bytes(evaluated_part());
   Manifest about{.program = RONDO_VERSION,
                  .config = to_toml(experiment_),
-                 .step = step_,
-                 .epoch = epoch_,
+                 .step = run_.step,
+                 .epoch = run_.epoch,
                  .ranks = world_.size(),
                  .threads = threads_,
                  .replicas = grid_.grid().pc,
@@ -382,11 +365,11 @@ void Trainer::save_checkpoint(const Moment& moment) {
                  .metrics_bytes = moment.metrics_bytes,
                  .token_trace_bytes = moment.token_trace_bytes};
   // Between epochs the accuracy is that of these parameters; within one it would be an older one.
-  if (!epoch_open_) about.accuracy = last_epoch_.accuracy;
+  if (!run_.epoch_open) about.accuracy = run_.last_epoch.accuracy;
   traffic_.begin_bookkeeping();
   checkpoints_->start(std::move(about), std::move(state));
   traffic_.end_bookkeeping();
-  last_checkpoint_ = step_;
+  last_checkpoint_ = run_.step;
 }
 
 void Trainer::complete_checkpoints() {
@@ -394,9 +377,9 @@ void Trainer::complete_checkpoints() {
 }
 
 std::string Trainer::stop_report() const {
-  if (!checkpoints_) return fmt::format("stopped as asked after step {}", step_);
+  if (!checkpoints_) return fmt::format("stopped as asked after step {}", run_.step);
   return fmt::format("stopped as asked after step {}; go on with --resume auto, or --resume {}",
-                     step_, checkpoint_folder(run_folder_, step_).string());
+                     run_.step, checkpoint_folder(run_folder_, run_.step).string());
 }
 
 }  // namespace rondo::train

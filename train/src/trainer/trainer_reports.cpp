@@ -93,8 +93,8 @@ void Trainer::announce() const {
   // A log that was lost begins anew.
   const bool goes_on = continues_log_ && log_.metrics_bytes() > 0;
   log_.start({.part = event,
-              .epoch = epoch_,
-              .total_step = step_,
+              .epoch = run_.epoch,
+              .total_step = run_.step,
               .checkpoint = resumed_->path.filename().string()},
              goes_on, experiment_);
 }
@@ -127,16 +127,16 @@ void Trainer::announce_updates() const {
 void Trainer::report_step() {
   const LossSums window = reduce_losses();
   log_.step(
-      {.epoch = epoch_,
-       .step = step_ - epoch_first_,
-       .total_step = step_,
+      {.epoch = run_.epoch,
+       .step = run_.step - run_.epoch_first,
+       .total_step = run_.step,
        .loss = window.mean_loss(),
        .training_accuracy = window.accuracy(),
-       .learning_rate = learning_rate_.at(step_ - 1),
+       .learning_rate = learning_rate_.at(run_.step - 1),
        .images_per_second = images_per_second(losses_.total().samples, traffic_.read().seconds)});
   if (!sweeps() || !diverges_(window.mean_loss())) return;
   diverged_ = true;
-  total_steps_ = step_;
+  total_steps_ = run_.step;
 }
 
 void Trainer::report_traces() {
@@ -150,15 +150,15 @@ void Trainer::report_progress() const {
   if (!log_.active()) return;
   const Traffic traffic = traffic_.read();
   const bool paced = is_paced_now();
-  const std::int64_t done = step_ - epoch_first_;
+  const std::int64_t done = run_.step - run_.epoch_first;
   // Ranks that go at a pace of their own have no common step: their progress is counted in samples.
-  const std::int64_t before = (epoch_first_ - warm_up_steps_) * experiment_.train.global_batch;
+  const std::int64_t before = (run_.epoch_first - warm_up_steps_) * experiment_.train.global_batch;
   const std::int64_t trained =
       paced ? std::max<std::int64_t>(paced_samples() - before, 0)
             : std::min(done * experiment_.train.global_batch, batches_.epoch_samples());
   const double per_step = done > 0 ? traffic.seconds / static_cast<double>(done) : 0.0;
   log_.progress(
-      {.epoch = epoch_,
+      {.epoch = run_.epoch,
        .epochs = (total_steps_ + batches_.steps() - 1) / batches_.steps(),
        .step = done,
        .steps = batches_.steps(),
@@ -166,7 +166,7 @@ void Trainer::report_progress() const {
        .accuracy = losses_.own().accuracy(),
        .images_per_second = images_per_second(static_cast<double>(trained), traffic.seconds),
        .communication_share = traffic.communication_share(),
-       .seconds_left = per_step * static_cast<double>(total_steps_ - step_),
+       .seconds_left = per_step * static_cast<double>(total_steps_ - run_.step),
        .samples = paced ? trained : 0,
        .epoch_samples = paced ? batches_.epoch_samples() : 0,
        .injected = !injections_.empty()});
@@ -194,7 +194,7 @@ Work Trainer::work_since(const sync::SchemeCounters& before) {
                                .global_bytes = count(sums[6]),
                                .local_bytes = count(sums[7])},
                   .bytes_sent = count(sums[3])};
-  work_ += work;
+  run_.work += work;
   return work;
 }
 
@@ -215,9 +215,9 @@ void Trainer::report_epoch() {
   const Evaluation evaluation = evaluate();
   report_broken_images();
   const LossSums& losses = losses_.total();
-  trained_samples_ += losses.samples;
-  last_epoch_ = {
-      .epoch = epoch_,
+  run_.trained_samples += losses.samples;
+  run_.last_epoch = {
+      .epoch = run_.epoch,
       .loss = losses.mean_loss(),
       .accuracy = evaluation.sums.accuracy(),
       .training_accuracy = losses.accuracy(),
@@ -235,20 +235,20 @@ void Trainer::report_epoch() {
       .bytes_sent = work.bytes_sent,
       .injected = !injections_.empty(),
       .parameter_hash = evaluation.parameter_hash};
-  log_.epoch(last_epoch_);
+  log_.epoch(run_.last_epoch);
 }
 
 // What the summary needs of report_epoch(), where nothing is evaluated.
 void Trainer::close_epoch() {
   static_cast<void>(reduce_losses());
   static_cast<void>(work_since(epoch_before_));
-  trained_samples_ += losses_.total().samples;
+  run_.trained_samples += losses_.total().samples;
 }
 
 // Of the steps since the run was begun or resumed, by the ranks and the grid of now, and of those
 // before. An epoch's last batch may be short.
 SynchronousWork Trainer::synchronous_work() const {
-  const std::int64_t ends = step_ / batches_.steps() - part_first_ / batches_.steps();
+  const std::int64_t ends = run_.step / batches_.steps() - part_first_ / batches_.steps();
   // Known after the first checkpoint: to lay a large model out for many ranks takes a while.
   const auto sent = [&](std::int64_t step, std::int64_t count) -> std::uint64_t {
     if (count == 0) return 0;
@@ -256,13 +256,13 @@ SynchronousWork Trainer::synchronous_work() const {
     if (bytes == 0) bytes = grid_.sent_by_all(model_, batches_.samples(step), experiment_);
     return static_cast<std::uint64_t>(count) * bytes;
   };
-  const auto steps = static_cast<std::uint64_t>(step_ - part_first_);
+  const auto steps = static_cast<std::uint64_t>(run_.step - part_first_);
   const std::uint64_t gradient_bytes =
       grid_.reduced_by_all() * tensor::size_of(gradient_type_of(experiment_));
   const SynchronousWork part{
       .reductions = gradient_bytes > 0 ? steps : 0,
       .bytes = steps * gradient_bytes,
-      .bytes_sent = sent(0, step_ - part_first_ - ends) + sent(batches_.steps() - 1, ends)};
+      .bytes_sent = sent(0, run_.step - part_first_ - ends) + sent(batches_.steps() - 1, ends)};
   return synchronous_before_ + part;
 }
 
@@ -277,21 +277,21 @@ RunSummary Trainer::summary(const std::string& reason) const {
   const SynchronousWork synchronous = synchronous_work();
   return {.reason = reason,
           .scheme = scheme_name(),
-          .steps = step_,
-          .samples = static_cast<std::int64_t>(trained_samples_),
-          .training_seconds = work_.seconds,
-          .communication_seconds = work_.communicating,
-          .wait_seconds = work_.waiting,
-          .global_reductions = work_.counters.global_reductions,
-          .local_reductions = work_.counters.local_reductions,
+          .steps = run_.step,
+          .samples = static_cast<std::int64_t>(run_.trained_samples),
+          .training_seconds = run_.work.seconds,
+          .communication_seconds = run_.work.communicating,
+          .wait_seconds = run_.work.waiting,
+          .global_reductions = run_.work.counters.global_reductions,
+          .local_reductions = run_.work.counters.local_reductions,
           .synchronous_reductions = synchronous.reductions,
-          .global_bytes = work_.counters.global_bytes,
-          .local_bytes = work_.counters.local_bytes,
+          .global_bytes = run_.work.counters.global_bytes,
+          .local_bytes = run_.work.counters.local_bytes,
           .synchronous_bytes = synchronous.bytes,
-          .bytes_sent = work_.bytes_sent,
+          .bytes_sent = run_.work.bytes_sent,
           .synchronous_bytes_sent = synchronous.bytes_sent,
-          .lazy_iterations = lazy ? std::max<std::int64_t>(step_ - warm_up_steps_, 0) : 0,
-          .lazy_reductions = work_.counters.lazy_reductions,
+          .lazy_iterations = lazy ? std::max<std::int64_t>(run_.step - warm_up_steps_, 0) : 0,
+          .lazy_reductions = run_.work.counters.lazy_reductions,
           .peak_bytes = account_.peak(),
           .injected = injections_};
 }
