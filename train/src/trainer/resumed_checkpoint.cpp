@@ -1,3 +1,13 @@
+// Which checkpoint a run goes on from, and what it says of how far the run had come.
+//
+// Rank 0 lists the checkpoints that `resume` may mean, the newest first. All ranks look through one
+// after another together: a damaged one is skipped with a note, one of another training is an
+// error, because it would not be the same run. Each step is collective and ends alike on all ranks,
+// so that no rank goes on from another checkpoint than the others.
+//
+// Ranks that are as many and on the same grid as those of the checkpoint read each its own state.
+// Others get the figures of the epoch as sums and means over the ranks of then.
+
 #include "trainer/resumed_checkpoint.hpp"
 
 #include <cstddef>

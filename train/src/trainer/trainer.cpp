@@ -182,7 +182,7 @@ void Trainer::run_steps() {
   }
 }
 
-// Steps 1 to 6 of train/README.md.
+// Steps 1 to 5 of train/README.md.
 void Trainer::run_step() {
   const StepProfile::Step profiled(profile_, run_.step + 1);
   const std::int64_t mine = batches_.own_samples(run_.step);

@@ -113,8 +113,10 @@ struct RunSummary {
   std::uint64_t global_bytes = 0;  ///< that went into reductions
   std::uint64_t local_bytes = 0;
   std::uint64_t synchronous_bytes = 0;
-  std::uint64_t bytes_sent = 0;              ///< moved between ranks
-  std::uint64_t synchronous_bytes_sent = 0;  ///< 2 (P-1) times the gradients, every step
+  std::uint64_t bytes_sent = 0;  ///< moved between ranks
+  /// 2 (P-1) times the gradients for each step; on a grid 2 (g-1) times each slice that g ranks
+  /// hold, and the activations.
+  std::uint64_t synchronous_bytes_sent = 0;
   /// Lazy only: iterations after its warm-up, and reductions of the lazy layers in them.
   std::int64_t lazy_iterations = 0;
   std::uint64_t lazy_reductions = 0;
