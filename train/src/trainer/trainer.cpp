@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -111,7 +112,7 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   agree_on(world, [&] {
     if (!prepared.planned.empty()) log->note(prepared.planned);
   });
-  agree_on(world, [&] { trainer.emplace(world, std::move(prepared), options, *log); });
+  agree_on(world, [&] { trainer.emplace(world, std::move(prepared), std::move(options), *log); });
   try {
     end_together(world, [&] {
       run(world, *trainer);
@@ -184,7 +185,7 @@ void Trainer::run_steps() {
 
 // Steps 1 to 5 of train/README.md.
 void Trainer::run_step() {
-  const StepProfile::Step profiled(profile_, run_.step + 1);
+  const StepProfile::Step profiled(options_.profile, run_.step + 1);
   const std::int64_t mine = batches_.own_samples(run_.step);
   scheme_->begin({.index = run_.step,
                   .local_samples = static_cast<std::size_t>(mine),
@@ -197,7 +198,7 @@ void Trainer::run_step() {
   finish_step();
   ++run_.step;
   losses_.add(run_.step, loss, grid_.reports_for_replica() ? mine : 0);
-  if (on_step_) on_step_();
+  if (options_.on_step) options_.on_step();
 }
 
 tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
@@ -207,7 +208,7 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
       &batches == own_batches_.get() ? grid_.replica() * experiment_.train.global_batch : 0;
   for (std::int64_t micro_batch = 0; micro_batch < batches.micro_batches(); ++micro_batch) {
     const Batch batch = [&] {
-      const StepProfile::Part part(profile_, "load");
+      const StepProfile::Part part(options_.profile, "load");
       return batches.load(step, micro_batch);
     }();
     link_->begin_micro_batch(micro_batch, batches.micro_batches());
@@ -220,7 +221,7 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
     whole.sum += loss.sum;
     whole.correct += loss.correct;
   }
-  const StepProfile::Part part(profile_, "sums");
+  const StepProfile::Part part(options_.profile, "sums");
   link_->end_step();
   if (link_->not_finite() && not_finite_.empty()) explain_gradient(*link_->not_finite());
   scheme_->add_loss(whole.sum);
@@ -229,7 +230,7 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
 
 // Waits for the reductions that backward has not hidden, and updates the parameters.
 void Trainer::finish_step() {
-  const StepProfile::Part part(profile_, "finish");
+  const StepProfile::Part part(options_.profile, "finish");
   scheme_->finish();
 }
 
@@ -269,7 +270,7 @@ void Trainer::run_paced_steps() {
 }
 
 void Trainer::run_paced_step() {
-  const StepProfile::Step profiled(profile_, warm_up_steps_ + run_.minibatch + 1);
+  const StepProfile::Step profiled(options_.profile, warm_up_steps_ + run_.minibatch + 1);
   const std::int64_t mine = own_batches_->own_samples(run_.minibatch);
   scheme_->begin({.index = warm_up_steps_ + run_.minibatch,
                   .local_samples = static_cast<std::size_t>(mine),
@@ -283,7 +284,7 @@ void Trainer::run_paced_step() {
   ++run_.minibatch;
   run_.step = step_at(paced_samples());
   losses_.add(run_.step + 1, loss, grid_.reports_for_replica() ? mine : 0);
-  if (on_step_) on_step_();
+  if (options_.on_step) options_.on_step();
   if (checkpoints_) checkpoints_->progress();
 }
 
@@ -326,13 +327,14 @@ std::vector<float> receive_some(transport::Communicator& replica, std::size_t si
 // Rank 0 collects the parts of the ranks of its replica, one after another. Whether it has a
 // folder, it alone knows.
 void Trainer::save_model() {
-  const bool wanted = world_.rank() == 0 && !run_folder_.empty();
+  const bool wanted = world_.rank() == 0 && !options_.run_folder.empty();
   // All ranks ask, because those of rank 0's replica have to send.
   const auto [wants] = sum_over_ranks(world_, std::array{wanted ? 1.0 : 0.0});
   if (wants == 0.0) return;
   const ModelWeights weights = evaluated_weights();
-  agree_on_first_rank(
-      world_, [&] { save_weights(run_folder_ / "model.safetensors", model_, *dataset_, weights); });
+  agree_on_first_rank(world_, [&] {
+    save_weights(options_.run_folder / "model.safetensors", model_, *dataset_, weights);
+  });
 }
 
 // On rank 0; empty on others, which send theirs.
@@ -359,9 +361,9 @@ ModelWeights Trainer::evaluated_weights() {
 }
 
 void Trainer::remove_model() const {
-  if (world_.rank() != 0 || run_folder_.empty()) return;
+  if (world_.rank() != 0 || options_.run_folder.empty()) return;
   std::error_code error;  // one that stays is replaced at the end
-  std::filesystem::remove(run_folder_ / "model.safetensors", error);
+  std::filesystem::remove(options_.run_folder / "model.safetensors", error);
 }
 
 LossSums Trainer::reduce_losses() {

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <memory_resource>
@@ -41,8 +39,9 @@ namespace rondo::train {
 class Trainer {
  public:
   /// Makes everything that a step needs but the scheme. Communicates nothing, so that a rank that
-  /// fails here leaves no other waiting. `world` and `log` are lent.
-  Trainer(transport::World& world, PreparedRun run, const TrainerOptions& options, RunLog& log);
+  /// fails here leaves no other waiting. `world` and `log` are lent, and so is what pointers in
+  /// `options` point to.
+  Trainer(transport::World& world, PreparedRun run, TrainerOptions options, RunLog& log);
 
   /// Makes the scheme with the other ranks. Collective; once, before all that follows.
   void join();
@@ -60,7 +59,7 @@ class Trainer {
   /// At which step it was, and what was left of it.
   [[nodiscard]] std::string stop_report() const;
   /// Is the run about its losses alone?
-  [[nodiscard]] bool sweeps() const noexcept { return static_cast<bool>(diverges_); }
+  [[nodiscard]] bool sweeps() const noexcept { return static_cast<bool>(options_.diverges); }
   /// Has a sweep ended because training diverges?
   [[nodiscard]] bool diverged() const noexcept { return diverged_; }
   /// Does the run end by max_steps, before its last epoch is complete?
@@ -179,13 +178,7 @@ class Trainer {
 
   transport::World& world_;
   RunLog& log_;
-  std::function<void()> on_step_;
-  std::function<RunRequest()> request_;
-  std::function<bool(double loss)> diverges_;
-  std::filesystem::path resume_;
-  std::filesystem::path run_folder_;
-  transport::Team* team_;
-  StepProfile* profile_;
+  TrainerOptions options_;  // join() replaces run_folder by rank 0's
   Experiment experiment_;
   int threads_;
   std::shared_ptr<const Dataset> dataset_;
@@ -212,7 +205,6 @@ class Trainer {
   std::vector<AveragingGroups> levels_;
   std::vector<transport::Communicator> averaging_groups_;  // one per level
   Traces traces_;
-  MakeScheme make_own_scheme_;
   std::unique_ptr<sync::UpdateScheme> scheme_;
   std::optional<StepLink> link_;
   SlowRank slow_rank_;

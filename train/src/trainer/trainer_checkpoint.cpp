@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,7 +72,7 @@ bool Trainer::keeps_momenta() const {
   // so are shares of an optimizer's. What one of the user's own holds is not known.
   const bool in_step = !scheme.steps_alone() && !scheme.windows && !scheme.divides_optimizer;
   const Manifest& manifest = resumed_->manifest;
-  return !make_own_scheme_ && grid_.is_whole() && manifest.replicas == manifest.ranks &&
+  return !options_.make_scheme && grid_.is_whole() && manifest.replicas == manifest.ranks &&
          (in_step || manifest.step < warm_up_steps_);
 }
 
@@ -83,9 +84,9 @@ std::int64_t Trainer::warm_up_left() const {
 
 // A sweep is never gone on with, also where it is stopped.
 void Trainer::begin_checkpoints() {
-  if (run_folder_.empty() || sweeps()) return;
+  if (options_.run_folder.empty() || sweeps()) return;
   checkpoints_.emplace(world_.communicator(),
-                       CheckpointWriter::Options{.run_folder = run_folder_,
+                       CheckpointWriter::Options{.run_folder = options_.run_folder,
                                                  .logs = log_.files(),
                                                  .keep = experiment_.checkpoint.keep,
                                                  .best = experiment_.checkpoint.best});
@@ -98,8 +99,8 @@ void Trainer::begin_checkpoints() {
 // on from another folder's checkpoint has made none of those in its own.
 void Trainer::set_aside_other_checkpoints() {
   agree_on(world_, [&] {
-    if (world_.rank() != 0 || run_folder_.empty()) return;
-    set_aside_later(run_folder_, continues_log_ ? run_.step : -1);
+    if (world_.rank() != 0 || options_.run_folder.empty()) return;
+    set_aside_later(options_.run_folder, continues_log_ ? run_.step : -1);
   });
 }
 
@@ -122,12 +123,13 @@ void Trainer::restore() {
   std::error_code error;
   const std::filesystem::path checkpoints =
       std::filesystem::weakly_canonical(resumed_->path, error).parent_path();
-  continues_log_ = std::filesystem::equivalent(checkpoints, checkpoints_in(run_folder_), error);
+  continues_log_ =
+      std::filesystem::equivalent(checkpoints, checkpoints_in(options_.run_folder), error);
   RunState state;
   if (!resumed_->exact) state = state_for_other_ranks(world_, *resumed_);
   agree_on(world_, [&] {
     if (!continues_log_ && log_.metrics_bytes() > 0) {
-      throw ConfigError(run_folder_.string() +
+      throw ConfigError(options_.run_folder.string() +
                         " already holds another run than the checkpoint's; "
                         "choose another folder, or remove it");
     }
@@ -227,7 +229,9 @@ void Trainer::restore_run_state(const RunState& state) {
 
 // In every step.
 
-int Trainer::asked() const { return static_cast<int>(request_ ? request_() : RunRequest::none); }
+int Trainer::asked() const {
+  return static_cast<int>(options_.request ? options_.request() : RunRequest::none);
+}
 
 void Trainer::meet_in_step(const tensor::Loss& loss) {
   const StepFlags mine{.request = asked(),
@@ -379,7 +383,7 @@ void Trainer::complete_checkpoints() {
 std::string Trainer::stop_report() const {
   if (!checkpoints_) return fmt::format("stopped as asked after step {}", run_.step);
   return fmt::format("stopped as asked after step {}; go on with --resume auto, or --resume {}",
-                     run_.step, checkpoint_folder(run_folder_, run_.step).string());
+                     run_.step, checkpoint_folder(options_.run_folder, run_.step).string());
 }
 
 }  // namespace rondo::train

@@ -134,7 +134,7 @@ void Trainer::report_step() {
        .training_accuracy = window.accuracy(),
        .learning_rate = learning_rate_.at(run_.step - 1),
        .images_per_second = images_per_second(losses_.total().samples, traffic_.read().seconds)});
-  if (!sweeps() || !diverges_(window.mean_loss())) return;
+  if (!sweeps() || !options_.diverges(window.mean_loss())) return;
   diverged_ = true;
   total_steps_ = run_.step;
 }
@@ -268,8 +268,8 @@ SynchronousWork Trainer::synchronous_work() const {
 
 // One of the user's own has a name of its own.
 std::string Trainer::scheme_name() const {
-  return make_own_scheme_ && scheme_ ? std::string(scheme_->description().name)
-                                     : experiment_.update.scheme;
+  return options_.make_scheme && scheme_ ? std::string(scheme_->description().name)
+                                         : experiment_.update.scheme;
 }
 
 RunSummary Trainer::summary(const std::string& reason) const {

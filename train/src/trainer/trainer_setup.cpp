@@ -108,19 +108,12 @@ std::size_t batch_bytes(const tensor::Shape& image, std::int64_t samples) {
 
 }  // namespace
 
-Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions& options,
-                 RunLog& log)
+Trainer::Trainer(transport::World& world, PreparedRun run, TrainerOptions options, RunLog& log)
     : world_(world),
       log_(log),
-      on_step_(options.on_step),
-      request_(options.request),
-      diverges_(options.diverges),
-      resume_(options.resume),
-      run_folder_(options.run_folder),
-      team_(options.team),
-      profile_(options.profile),
+      options_(std::move(options)),
       experiment_(std::move(run.experiment)),
-      threads_(std::max(options.threads, 1)),
+      threads_(std::max(options_.threads, 1)),
       dataset_(std::move(run.dataset)),
       model_(std::move(run.model)),
       grid_(world, model_, experiment_),
@@ -136,14 +129,13 @@ Trainer::Trainer(transport::World& world, PreparedRun run, const TrainerOptions&
           array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
       evaluated_statistics_(
           array(memory_, "the copy of statistics for evaluation", statistics_.size())),
-      batches_(*dataset_, iterator_options(*dataset_, experiment_, grid_, options)),
-      own_batches_(make_own_batches(*dataset_, experiment_, grid_, options)),
+      batches_(*dataset_, iterator_options(*dataset_, experiment_, grid_, options_)),
+      own_batches_(make_own_batches(*dataset_, experiment_, grid_, options_)),
       // On a grid activations travel between ranks, so they lie in shared memory.
       engine_(threads_, grid_.is_whole() ? &memory_ : &arena_),
       total_steps_(total_steps()),
       warm_up_steps_(warm_up_steps_of(experiment_, batches_.steps())),
       learning_rate_(learning_rate_of(experiment_, batches_.steps(), steps_of_schedule())),
-      make_own_scheme_(options.make_scheme),
       slow_rank_(world, slowness_of(experiment_, world.rank())),
       losses_(world),
       traffic_(world),
@@ -186,7 +178,7 @@ void Trainer::count_updates() {
   count_allocation(memory_, name.c_str(), updates.scheme);
   if (!experiment_.checkpoint.wanted()) return;
   count_allocation(memory_, "the copy for a checkpoint",
-                   checkpoint_copy(experiment_, static_cast<bool>(make_own_scheme_),
+                   checkpoint_copy(experiment_, static_cast<bool>(options_.make_scheme),
                                    layout_.parameter_count, statistics_.size()) +
                        updates.saved);
 }
@@ -349,20 +341,20 @@ void Trainer::join() {
   if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
   make_averaging_groups();
   expect_equal_copies();
-  run_folder_ = text_of_first_rank(world_, run_folder_.string());
+  options_.run_folder = text_of_first_rank(world_, options_.run_folder.string());
   resumed_ = find_checkpoint(world_,
                              {.experiment = experiment_,
                               .model = model_,
                               .grid = grid_.choice(),
-                              .folder = run_folder_,
+                              .folder = options_.run_folder,
                               .training_samples = dataset_->training.shape.n},
-                             resume_, log_);
+                             options_.resume, log_);
   take_weights();
   choose_lazy_layers();
   take_averages();
   agree_on(world_, [&] { count_updates(); });
   SchemeParts parts{.replica = replica(),
-                    .team = team_,
+                    .team = options_.team,
                     .layout = &layout_,
                     .warm_up_steps = warm_up_left(),
                     .local_from_step = local_from_step_of(experiment_, batches_.steps()),
@@ -375,12 +367,12 @@ void Trainer::join() {
   }
   const std::int64_t paced_steps = std::max<std::int64_t>(total_steps_ - warm_up_steps_, 1);
   parts.total_samples = paced_steps * experiment_.train.global_batch;
-  scheme_ = make_own_scheme_ ? make_own_scheme(experiment_, parts, make_own_scheme_)
-                             : make_scheme(experiment_, std::move(parts));
+  scheme_ = options_.make_scheme ? make_own_scheme(experiment_, parts, options_.make_scheme)
+                                 : make_scheme(experiment_, std::move(parts));
   link_.emplace(*scheme_, world_, layout_, gradients_, grid_,
                 static_cast<std::size_t>(experiment_.update.bucket_bytes));
-  link_->set_profile(profile_);
-  if (batches_.micro_batches() > 1) link_->expect_micro_batches(team_);
+  link_->set_profile(options_.profile);
+  if (batches_.micro_batches() > 1) link_->expect_micro_batches(options_.team);
   flags_.emplace(world_);
   losses_.join();
   begin_checkpoints();
