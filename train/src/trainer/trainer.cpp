@@ -194,7 +194,7 @@ void Trainer::run_step() {
                   .optimizer_start = run_.momenta_from});
   const tensor::Loss loss = compute(batches_, run_.step);
   // Before the update, so that a loss that is not finite changes no parameter.
-  meet_in_step(loss);
+  exchange_flags(loss);
   finish_step();
   ++run_.step;
   losses_.add(run_.step, loss, grid_.reports_for_replica() ? mine : 0);
@@ -217,15 +217,24 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
     const tensor::Loss loss =
         slow_rank_.slowed([&] { return executor_->train(batch, *link_, position); });
     grid_.shared_statistics().count(batch.samples, statistics_);
-    if (!std::isfinite(loss.sum) && not_finite_.empty()) explain(batch);
+    if (!std::isfinite(loss.sum)) check_->locate_not_finite(batch, run_.step);
     whole.sum += loss.sum;
     whole.correct += loss.correct;
   }
   const StepProfile::Part part(options_.profile, "sums");
   link_->end_step();
-  if (link_->not_finite() && not_finite_.empty()) explain_gradient(*link_->not_finite());
+  if (const std::optional<std::size_t> block = link_->not_finite()) {
+    check_->note_not_finite_gradient(layout_.blocks[*block].name, run_.step);
+  }
   scheme_->add_loss(whole.sum);
   return whole;
+}
+
+// Replicas that step alone do not wait for each other's flags.
+void Trainer::exchange_flags(const tensor::Loss& loss) {
+  const bool late = scheme_of(experiment_.update).steps_alone() && run_.step >= warm_up_steps_;
+  traffic_.leave_out(check_->bytes());
+  check_->exchange_flags(std::isfinite(loss.sum) && !link_->not_finite(), run_.step, late);
 }
 
 // Waits for the reductions that backward has not hidden, and updates the parameters.
@@ -279,7 +288,7 @@ void Trainer::run_paced_step() {
                   .optimizer_start = run_.momenta_from});
   const tensor::Loss loss = compute(*own_batches_, run_.minibatch);
   // There is no step in which all ranks could agree. Nothing of this mini-batch has been pushed.
-  if (!not_finite_.empty()) end_not_finite_alone(world_, not_finite_);
+  if (!check_->not_finite().empty()) end_not_finite_alone(world_, check_->not_finite());
   finish_step();
   ++run_.minibatch;
   run_.step = step_at(paced_samples());
@@ -367,7 +376,7 @@ void Trainer::remove_model() const {
 }
 
 LossSums Trainer::reduce_losses() {
-  hear_late_flags();  // they name the layer, if a loss is not finite
+  check_->settle_late_flags(run_.step);  // they name the layer, if a loss is not finite
   // Nothing of this step may be under way: what moves later counts for what comes later.
   complete_parameters();
   const LossSums window = losses_.reduce();

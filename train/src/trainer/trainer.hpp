@@ -22,7 +22,6 @@
 #include "schemes/cyclic.hpp"
 #include "schemes/lazy.hpp"
 #include "schemes/make_scheme.hpp"
-#include "trainer/agreement.hpp"
 #include "trainer/batch_iterator.hpp"
 #include "trainer/grid_membership.hpp"
 #include "trainer/meters.hpp"
@@ -30,6 +29,7 @@
 #include "trainer/resumed_checkpoint.hpp"
 #include "trainer/run_log.hpp"
 #include "trainer/run_state.hpp"
+#include "trainer/step_check.hpp"
 #include "trainer/step_link.hpp"
 
 namespace rondo::train {
@@ -132,6 +132,7 @@ class Trainer {
   [[nodiscard]] std::int64_t paced_samples() const noexcept;
   [[nodiscard]] std::int64_t step_at(std::int64_t paced_samples) const noexcept;
   tensor::Loss compute(BatchIterator& batches, std::int64_t step);
+  void exchange_flags(const tensor::Loss& loss);
   void finish_step();
 
   // Checkpoints: trainer_checkpoint.cpp.
@@ -151,12 +152,6 @@ class Trainer {
   void restore_run_state(const RunState& state);
   [[nodiscard]] Moment now();
   [[nodiscard]] EvaluatedPart evaluated_part() const;
-  [[nodiscard]] int asked() const;
-  void meet_in_step(const tensor::Loss& loss);
-  void explain(const Batch& batch);
-  void explain_gradient(std::size_t block);
-  [[noreturn]] void end_not_finite();
-  void hear_late_flags();
   void end_step();
   void end_epoch(const std::optional<Moment>& before);
   void save_checkpoint(const Moment& moment);
@@ -221,13 +216,9 @@ class Trainer {
   bool stopped_ = false;                                            // was the run asked to stop?
   sync::SchemeCounters epoch_before_;  // what the scheme had counted before the epoch
 
-  std::optional<StepAgreement> flags_;  // made in join(), as the next
+  std::optional<StepCheck> check_;  // made in join(), as the next
   std::optional<CheckpointWriter> checkpoints_;
-  StepFlags agreed_;                  // in the last step
-  int postponed_ = 0;                 // a request to which the scheme could not answer at once
-  std::int64_t not_finite_step_ = 0;  // 1-based
-  std::string not_finite_;            // what this rank knows of a loss that is not finite
-  std::int64_t last_checkpoint_ = 0;  // its step
+  std::int64_t last_checkpoint_ = 0;          // its step
   std::optional<ResumedCheckpoint> resumed_;  // nothing where the run begins
   bool continues_log_ = false;
   std::int64_t evaluated_step_ = -1;  // whose model is in the copy for evaluation

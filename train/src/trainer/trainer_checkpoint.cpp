@@ -6,18 +6,12 @@
 // statistics of batch norm; what the scheme and its optimizer save; how far the run has come, with
 // the figures of the epoch under way; and what was evaluated, where that is another model. Nothing
 // else lives from one step to the next: batches follow from the step.
-//
-// In every step the ranks tell each other whether they were asked to stop, and whether their loss
-// is finite. Where replicas meet in every step anyway, all know it before the update; where they
-// do not, one step later, so that no rank waits.
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +24,7 @@
 #include "checkpoint/storage.hpp"
 #include "config/combinations.hpp"
 #include "schemes/make_scheme.hpp"
+#include "trainer/agreement.hpp"
 #include "trainer/run_state.hpp"
 #include "trainer/trainer.hpp"
 #include "weights/model_weights.hpp"
@@ -52,12 +47,6 @@ void copy_back(const ResumedCheckpoint& checkpoint, int rank, Part part, std::sp
                     (checkpoint.path / name).string(), bytes.size(), values.size_bytes()));
   }
   if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-}
-
-std::string not_finite_text(std::string_view what, std::int64_t step, std::string_view where = {}) {
-  return fmt::format(
-      "{} became NaN or Inf in step {}{}{}; a smaller learning rate or a warm-up may help", what,
-      step, where.empty() ? "" : ", first in ", where);
 }
 
 }  // namespace
@@ -227,61 +216,6 @@ void Trainer::restore_run_state(const RunState& state) {
   losses_.restore(state.losses);
 }
 
-// In every step.
-
-int Trainer::asked() const {
-  return static_cast<int>(options_.request ? options_.request() : RunRequest::none);
-}
-
-void Trainer::meet_in_step(const tensor::Loss& loss) {
-  const StepFlags mine{.request = asked(),
-                       .not_finite = std::isfinite(loss.sum) && !link_->not_finite() ? 0 : 1};
-  const bool apart = scheme_of(experiment_.update).steps_alone() && run_.step >= warm_up_steps_;
-  agreed_ = apart ? flags_->exchange_late(mine) : flags_->exchange(mine);
-  traffic_.leave_out(flags_->bytes());
-  if (agreed_.not_finite == 0) return;
-  not_finite_step_ = apart ? run_.step : run_.step + 1;
-  end_not_finite();
-}
-
-// Called where the loss of a batch that this rank has just computed is not finite. Where several
-// ranks run a layer together, only they together could look for it.
-void Trainer::explain(const Batch& batch) {
-  std::string where;
-  if (grid_.is_whole()) {
-    where = executor_->first_not_finite(batch);
-    if (where.empty()) where = "the loss itself";
-  }
-  not_finite_ = not_finite_text("the loss", run_.step + 1, where);
-}
-
-// The loss is finite, but backward went wrong.
-void Trainer::explain_gradient(std::size_t block) {
-  not_finite_ =
-      not_finite_text("the gradient of layer " + layout_.blocks[block].name, run_.step + 1);
-}
-
-// All ranks come here in the same step.
-void Trainer::end_not_finite() {
-  if (!grid_.is_whole()) {
-    const std::string where = executor_->first_not_finite(batches_.load(run_.step, 0));
-    if (!where.empty()) not_finite_ = not_finite_text("the loss", not_finite_step_, where);
-  }
-  agree_on(world_, [&] {
-    if (!not_finite_.empty()) throw NumericError(not_finite_);
-  });
-  throw NumericError(not_finite_text("the loss", not_finite_step_));
-}
-
-// What replicas that step by themselves have said in the last step.
-void Trainer::hear_late_flags() {
-  const StepFlags late = flags_->settle();
-  agreed_.request = std::max(agreed_.request, late.request);
-  if (late.not_finite == 0) return;
-  not_finite_step_ = run_.step;
-  end_not_finite();
-}
-
 // Between steps.
 
 void Trainer::end_step() {
@@ -290,28 +224,24 @@ void Trainer::end_step() {
   const std::int64_t every = experiment_.checkpoint.every_steps;
   const bool due = every > 0 && run_.step / every != last_checkpoint_ / every;
   if (run_.step >= total_steps_) return;  // so does it where the run ends within an epoch
-  if (agreed_.request == 0 && !due) return;
+  if (check_->requested() == RunRequest::none && !due) return;
   if (run_.step > warm_up_steps_ && !scheme_->description().resumes_anywhere) {
-    postponed_ = std::max(postponed_, agreed_.request);  // to the epoch's end
+    check_->postpone_request();
     return;
   }
-  hear_late_flags();  // nothing that is not finite is kept
-  stopped_ = agreed_.request == static_cast<int>(RunRequest::checkpoint_and_stop);
+  check_->settle_late_flags(run_.step);  // nothing that is not finite is kept
+  stopped_ = check_->take_request() == RunRequest::checkpoint_and_stop;
   save_checkpoint(now());
-  agreed_ = {};
 }
 
-// Here ranks meet that went each at a pace of its own, and what was asked during the evaluation is
-// heard. A run that ends within an epoch keeps the moment before its evaluation: a longer one goes
-// on with the epoch. A run that has left a checkpoint leaves one at its end, too: --resume auto
-// would go back to the earlier one.
+// What was requested during the evaluation counts too, and what was requested of ranks that went
+// each at a pace of its own. A run that ends within an epoch keeps the moment before its
+// evaluation: a longer one goes on with the epoch. A run that has left a checkpoint leaves one at
+// its end, too: --resume auto would go back to the earlier one.
 void Trainer::end_epoch(const std::optional<Moment>& before) {
   const Experiment::Checkpoint& options = experiment_.checkpoint;
-  const int request = std::max({agreed_.request, std::exchange(postponed_, 0),
-                                flags_->exchange({.request = asked()}).request});
-  agreed_ = {};
-  stopped_ =
-      request == static_cast<int>(RunRequest::checkpoint_and_stop) && run_.step < total_steps_;
+  const RunRequest request = check_->take_request_of_epoch();
+  stopped_ = request == RunRequest::checkpoint_and_stop && run_.step < total_steps_;
   const bool better = run_.last_epoch.accuracy > run_.best_accuracy;
   run_.best_accuracy = std::max(run_.best_accuracy, run_.last_epoch.accuracy);
   const bool due = (options.every_steps > 0 &&
@@ -319,7 +249,7 @@ void Trainer::end_epoch(const std::optional<Moment>& before) {
                    (options.every_epochs > 0 && run_.epoch % options.every_epochs == 0) ||
                    (options.best && better) ||
                    (run_.step >= total_steps_ && (options.wanted() || last_checkpoint_ > 0));
-  if (request != 0 || due) save_checkpoint(before ? *before : now());
+  if (request != RunRequest::none || due) save_checkpoint(before ? *before : now());
 }
 
 // What still travels counts for the steps before.

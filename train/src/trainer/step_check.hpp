@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <rondo/train/executor.hpp>
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/world.hpp>
+
+#include "trainer/agreement.hpp"
+#include "trainer/batch_iterator.hpp"
+#include "trainer/grid_membership.hpp"
+
+namespace rondo::train {
+
+/// What all ranks must notice alike in a step: that a loss or a gradient is NaN or Inf, which ends
+/// the run, and what was requested of the run from outside.
+class StepCheck {
+ public:
+  /// What a step is computed with. All members are lent.
+  struct Parts {
+    const GridMembership& grid;
+    Executor& executor;
+    BatchIterator& batches;
+    const std::function<RunRequest()>& request;  ///< see TrainerOptions
+  };
+
+  /// Collective.
+  StepCheck(transport::World& world, const Parts& parts);
+
+  // What this rank finds. Steps are counted from 0 over the whole run; the first find counts.
+
+  /// The loss of `batch`, which was computed last, is not finite: runs forward again to find where
+  /// that began.
+  void locate_not_finite(const Batch& batch, std::int64_t step);
+  /// The gradient of this layer is not finite.
+  void note_not_finite_gradient(const std::string& layer, std::int64_t step);
+  /// What is not finite, in words; empty: nothing.
+  [[nodiscard]] const std::string& not_finite() const noexcept { return not_finite_; }
+
+  // What the ranks agree on. Where one of them has found something, all throw NumericError.
+
+  /// Before the update of step `step`: exchanges what is requested of this rank, and whether its
+  /// loss and gradients are `finite`. If `late`, all learn of it one step later, and no rank waits.
+  /// Collective.
+  void exchange_flags(bool finite, std::int64_t step, bool late);
+  /// Between two steps, of which `next` is the second: waits for what was exchanged late.
+  /// Collective.
+  void settle_late_flags(std::int64_t next);
+  /// Which an exchange moves on this rank.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return flags_.bytes(); }
+
+  // What was requested: the greatest of all ranks.
+
+  /// In the last step, unless it has been taken.
+  [[nodiscard]] RunRequest requested() const noexcept {
+    return static_cast<RunRequest>(requested_);
+  }
+  [[nodiscard]] RunRequest take_request() noexcept;
+  /// Keeps it for the end of the epoch, because the scheme cannot be saved before.
+  void postpone_request() noexcept;
+  /// At the end of the epoch, together with what has been requested since its last step.
+  /// Collective.
+  [[nodiscard]] RunRequest take_request_of_epoch();
+
+ private:
+  [[nodiscard]] int own_request() const;
+  [[noreturn]] void throw_not_finite(std::int64_t number, std::int64_t step);
+
+  transport::World& world_;
+  Parts parts_;
+  StepAgreement flags_;
+  int requested_ = 0;
+  int postponed_ = 0;
+  std::string not_finite_;
+};
+
+}  // namespace rondo::train
