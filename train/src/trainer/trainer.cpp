@@ -80,7 +80,7 @@ int threads_of(const Experiment& experiment, const TrainerOptions& options) {
 
 /// The error that ended the run is told; one more while telling it is not. Of a large model a
 /// summary takes a while, and most ranks tell nobody.
-void end_by_error(RunLog& log, const Trainer& trainer, const std::string& error) noexcept {
+void end_by_error(RunLog& log, Trainer& trainer, const std::string& error) noexcept {
   if (!log.active()) return;
   try {
     log.end(trainer.summary(error), true);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -31,6 +30,7 @@
 #include "trainer/run_state.hpp"
 #include "trainer/step_check.hpp"
 #include "trainer/step_link.hpp"
+#include "trainer/synchronous_meter.hpp"
 
 namespace rondo::train {
 
@@ -86,7 +86,7 @@ class Trainer {
   void remove_model() const;
 
   /// Of the run so far; what the log knows is left to it.
-  [[nodiscard]] RunSummary summary(const std::string& reason) const;
+  [[nodiscard]] RunSummary summary(const std::string& reason);
 
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] std::span<const float> parameters() const noexcept { return parameters_; }
@@ -148,7 +148,7 @@ class Trainer {
   void take_weights();
   void take_averages();
   void restore_averages(const RunState& state);
-  [[nodiscard]] RunState run_state() const;
+  [[nodiscard]] RunState run_state();
   void restore_run_state(const RunState& state);
   [[nodiscard]] Moment now();
   [[nodiscard]] EvaluatedPart evaluated_part() const;
@@ -167,7 +167,6 @@ class Trainer {
   [[nodiscard]] ModelWeights evaluated_weights();
   void complete_parameters();
   void copy_for_evaluation();
-  [[nodiscard]] SynchronousWork synchronous_work() const;
   void report_broken_images();
   void report_epoch();
 
@@ -205,15 +204,13 @@ class Trainer {
   SlowRank slow_rank_;
   LossMeter losses_;
   TrafficMeter traffic_;
+  SynchronousMeter synchronous_;
   std::vector<std::string> injections_;
   // How far the run is. What run_state() measures (seconds, losses, traffic ...) is here as it was
   // when the run was begun or resumed.
   RunState run_;
-  std::int64_t part_first_ = 0;              // the first step since the run was begun or resumed
-  SynchronousWork synchronous_before_ = {};  // of the steps before it
-  mutable std::map<std::int64_t, std::uint64_t> synchronous_sent_;  // in a step of so many samples
-  bool diverged_ = false;                                           // has a sweep ended so?
-  bool stopped_ = false;                                            // was the run asked to stop?
+  bool diverged_ = false;              // has a sweep ended so?
+  bool stopped_ = false;               // was the run asked to stop?
   sync::SchemeCounters epoch_before_;  // what the scheme had counted before the epoch
 
   std::optional<StepCheck> check_;  // made in join(), as the next

@@ -197,10 +197,10 @@ void Trainer::restore_averages(const RunState& state) {
       keeps_momenta() ? "momenta are kept" : "momenta and pending sums are zero"));
 }
 
-RunState Trainer::run_state() const {
+RunState Trainer::run_state() {
   RunState state = run_;
   state.seconds = log_.so_far().seconds;
-  state.synchronous = synchronous_work();
+  state.synchronous = synchronous_.until(run_.step);
   state.in_epoch = scheme_->counters() - epoch_before_;
   state.losses = losses_.state();
   state.traffic = run_.epoch_open ? traffic_.read() : Traffic{};
@@ -210,8 +210,7 @@ RunState Trainer::run_state() const {
 void Trainer::restore_run_state(const RunState& state) {
   run_ = state;
   run_.last_epoch.injected = !injections_.empty();
-  synchronous_before_ = state.synchronous;
-  part_first_ = state.step;
+  synchronous_.resume(state.step, state.synchronous);
   epoch_before_ = scheme_->counters() - state.in_epoch;
   losses_.restore(state.losses);
 }

@@ -245,36 +245,15 @@ void Trainer::close_epoch() {
   run_.trained_samples += losses_.total().samples;
 }
 
-// Of the steps since the run was begun or resumed, by the ranks and the grid of now, and of those
-// before. An epoch's last batch may be short.
-SynchronousWork Trainer::synchronous_work() const {
-  const std::int64_t ends = run_.step / batches_.steps() - part_first_ / batches_.steps();
-  // Known after the first checkpoint: to lay a large model out for many ranks takes a while.
-  const auto sent = [&](std::int64_t step, std::int64_t count) -> std::uint64_t {
-    if (count == 0) return 0;
-    std::uint64_t& bytes = synchronous_sent_[batches_.samples(step)];
-    if (bytes == 0) bytes = grid_.sent_by_all(model_, batches_.samples(step), experiment_);
-    return static_cast<std::uint64_t>(count) * bytes;
-  };
-  const auto steps = static_cast<std::uint64_t>(run_.step - part_first_);
-  const std::uint64_t gradient_bytes =
-      grid_.reduced_by_all() * tensor::size_of(gradient_type_of(experiment_));
-  const SynchronousWork part{
-      .reductions = gradient_bytes > 0 ? steps : 0,
-      .bytes = steps * gradient_bytes,
-      .bytes_sent = sent(0, run_.step - part_first_ - ends) + sent(batches_.steps() - 1, ends)};
-  return synchronous_before_ + part;
-}
-
 // One of the user's own has a name of its own.
 std::string Trainer::scheme_name() const {
   return options_.make_scheme && scheme_ ? std::string(scheme_->description().name)
                                          : experiment_.update.scheme;
 }
 
-RunSummary Trainer::summary(const std::string& reason) const {
+RunSummary Trainer::summary(const std::string& reason) {
   const bool lazy = scheme_of(experiment_.update).windows;
-  const SynchronousWork synchronous = synchronous_work();
+  const SynchronousWork synchronous = synchronous_.until(run_.step);
   return {.reason = reason,
           .scheme = scheme_name(),
           .steps = run_.step,

@@ -139,6 +139,8 @@ Trainer::Trainer(transport::World& world, PreparedRun run, TrainerOptions option
       slow_rank_(world, slowness_of(experiment_, world.rank())),
       losses_(world),
       traffic_(world),
+      synchronous_(
+          {.experiment = experiment_, .model = model_, .grid = grid_, .batches = batches_}),
       injections_(injections_of(experiment_, world.fabric(), world.nodes())) {
   if (grid_.is_whole()) make_executor();
   count_others();
