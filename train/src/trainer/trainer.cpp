@@ -308,7 +308,7 @@ void Trainer::report_pushes() {
 
 // A run that was resumed at its end has evaluated nothing.
 void Trainer::finish() {
-  if (evaluated_step_ < 0) copy_for_evaluation();
+  if (evaluated_.empty()) evaluated_.copy(*scheme_, grid_, run_.step);
   const sync::SchemeCounters before = scheme_->counters();
   traffic_.start();
   // What a scheme still holds back, such as an open window, goes into the parameters.
@@ -349,16 +349,15 @@ void Trainer::save_model() {
 // On rank 0; empty on others, which send theirs.
 ModelWeights Trainer::evaluated_weights() {
   if (grid_.replica() != 0) return {};
-  const auto statistics = std::span<const float>(evaluated_statistics_);
-  const auto own = statistics.first(layout_.statistic_count);
+  const auto own = evaluated_.statistics().first(layout_.statistic_count);
   if (world_.rank() != 0) {
-    send_some(grid_.own_replica(), evaluated_parameters_);
+    send_some(grid_.own_replica(), evaluated_.parameters());
     send_some(grid_.own_replica(), own);
     return {};
   }
   const ParameterLayout whole = layout_of(model_);
   ModelWeights weights;
-  add_part(layout_, evaluated_parameters_, own, whole, weights);
+  add_part(layout_, evaluated_.parameters(), own, whole, weights);
   for (int rank = 1; rank < grid_.grid().pr; ++rank) {
     // What another rank holds is computed here: no rank tells where its slices belong.
     const ParameterLayout part = layout_of(model_, grid_.choice().splits, grid_.grid().pr, rank);
@@ -412,22 +411,16 @@ void Trainer::complete_parameters() {
   for (std::size_t block = 0; block < layout_.blocks.size(); ++block) scheme_->make_ready(block);
 }
 
-void Trainer::copy_for_evaluation() {
-  scheme_->copy_for_evaluation(evaluated_parameters_, evaluated_statistics_);
-  grid_.average_statistics(evaluated_statistics_);
-  evaluated_step_ = run_.step;
-}
-
 Trainer::Evaluation Trainer::evaluate() {
   const auto began = std::chrono::steady_clock::now();
   complete_parameters();
   // What must be equal on all replicas; a scheme whose replicas differ by design names nothing, or
   // less.
   check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), run_.epoch);
-  copy_for_evaluation();
+  evaluated_.copy(*scheme_, grid_, run_.step);
 
   LossSums own;
-  const auto statistics = std::span(evaluated_statistics_).first(layout_.statistic_count);
+  const auto statistics = evaluated_.statistics().first(layout_.statistic_count);
   const Range share = test_share();
   const std::int64_t size = evaluation_batch();
   for (std::int64_t next = share.first; next < share.last;) {
@@ -439,7 +432,7 @@ Trainer::Evaluation Trainer::evaluate() {
       following = {begin, begin + size};
     }
     const Batch batch = batches_.load_test(first, first + size, following);
-    own.add(executor_->evaluate(batch, evaluated_parameters_, statistics, counted),
+    own.add(executor_->evaluate(batch, evaluated_.parameters(), statistics, counted),
             grid_.reports_for_replica() ? counted.size() : 0);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
@@ -451,7 +444,7 @@ Trainer::Evaluation Trainer::evaluate() {
   }
   return {.sums = {loss, correct, samples},
           .seconds = seconds / world_.size(),
-          .parameter_hash = to_text(hash_of({evaluated_parameters_}))};
+          .parameter_hash = to_text(hash_of({evaluated_.parameters()}))};
 }
 
 }  // namespace rondo::train

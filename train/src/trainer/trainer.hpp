@@ -15,13 +15,13 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/communicator.hpp>
 
-#include "checkpoint/resume.hpp"
 #include "checkpoint/writer.hpp"
 #include "executor/memory.hpp"
 #include "schemes/cyclic.hpp"
 #include "schemes/lazy.hpp"
 #include "schemes/make_scheme.hpp"
 #include "trainer/batch_iterator.hpp"
+#include "trainer/evaluated_model.hpp"
 #include "trainer/grid_membership.hpp"
 #include "trainer/meters.hpp"
 #include "trainer/prepare.hpp"
@@ -143,7 +143,6 @@ class Trainer {
   void begin_anew();
   void restore();
   void restore_exactly();
-  void restore_evaluated();
   void expect_equal_copies();
   void take_weights();
   void take_averages();
@@ -151,7 +150,6 @@ class Trainer {
   [[nodiscard]] RunState run_state();
   void restore_run_state(const RunState& state);
   [[nodiscard]] Moment now();
-  [[nodiscard]] EvaluatedPart evaluated_part() const;
   void end_step();
   void end_epoch(const std::optional<Moment>& before);
   void save_checkpoint(const Moment& moment);
@@ -166,7 +164,6 @@ class Trainer {
   Evaluation evaluate();
   [[nodiscard]] ModelWeights evaluated_weights();
   void complete_parameters();
-  void copy_for_evaluation();
   void report_broken_images();
   void report_epoch();
 
@@ -184,9 +181,8 @@ class Trainer {
   AccountedMemory arena_;               // the World's
   std::pmr::vector<float> parameters_;  // these two in the arena
   std::pmr::vector<float> gradients_;
-  std::pmr::vector<float> statistics_;            // then SharedStatistics, as in the copy
-  std::pmr::vector<float> evaluated_parameters_;  // the scheme's copy for evaluation
-  std::pmr::vector<float> evaluated_statistics_;
+  std::pmr::vector<float> statistics_;  // then SharedStatistics, as in the copy
+  EvaluatedModel evaluated_;
   BatchIterator batches_;
   std::unique_ptr<BatchIterator> own_batches_;  // where ranks go each at a pace of its own
   tensor::Engine engine_;
@@ -218,7 +214,6 @@ class Trainer {
   std::int64_t last_checkpoint_ = 0;          // its step
   std::optional<ResumedCheckpoint> resumed_;  // nothing where the run begins
   bool continues_log_ = false;
-  std::int64_t evaluated_step_ = -1;  // whose model is in the copy for evaluation
 };
 
 }  // namespace rondo::train

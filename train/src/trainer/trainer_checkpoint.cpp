@@ -147,7 +147,9 @@ void Trainer::restore_exactly() {
   copy_back(*resumed_, rank, Part::statistics, statistics_);
   scheme_->restore(resumed_->read(rank, Part::scheme));
   restore_run_state(read_run_state(resumed_->read(rank, Part::progress)));
-  if (manifest.accuracy && !run_.epoch_open) restore_evaluated();
+  if (manifest.accuracy && !run_.epoch_open) {
+    evaluated_.restore(*resumed_, rank, run_.step, parameters_, statistics_);
+  }
   // Groups of ranks that average among themselves are those of a node by default.
   if (manifest.nodes != world_.nodes() && !averaging_groups_.empty() &&
       experiment_.update.group == 0) {
@@ -162,16 +164,6 @@ void Trainer::restore_exactly() {
                             ? ""
                             : fmt::format("; with {} threads instead of {} the bits will differ",
                                           threads_, manifest.threads)));
-}
-
-void Trainer::restore_evaluated() {
-  const CheckpointFile& file = resumed_->manifest.file_of(world_.rank(), Part::evaluated);
-  // A checkpoint that a run on other ranks left when it began has nothing else than what ranks
-  // hold.
-  std::ranges::copy(parameters_, evaluated_parameters_.begin());
-  std::ranges::copy(statistics_, evaluated_statistics_.begin());
-  read_evaluated(resumed_->path, file, evaluated_parameters_, evaluated_statistics_);
-  evaluated_step_ = run_.step;
 }
 
 // Before the scheme is made, which may take parameters for its own.
@@ -257,23 +249,6 @@ Trainer::Moment Trainer::now() {
   return {run_state(), log_.metrics_bytes(), log_.trace_bytes()};
 }
 
-namespace {
-
-bool differ(std::span<const float> a, std::span<const float> b) {
-  return std::memcmp(a.data(), b.data(), a.size_bytes()) != 0;
-}
-
-}  // namespace
-
-// Within an epoch the copy is of an older model.
-EvaluatedPart Trainer::evaluated_part() const {
-  EvaluatedPart part;
-  if (run_.epoch_open || evaluated_step_ != run_.step || parameters_.empty()) return part;
-  if (differ(evaluated_parameters_, parameters_)) part.parameters = evaluated_parameters_;
-  part.statistics = evaluated_statistics_;
-  return part;
-}
-
 void Trainer::save_checkpoint(const Moment& moment) {
   if (!checkpoints_) return;
   // The copies of the one before are freed before new ones are made.
@@ -283,7 +258,9 @@ void Trainer::save_checkpoint(const Moment& moment) {
   state[static_cast<std::size_t>(Part::statistics)] = bytes_of(statistics_);
   state[static_cast<std::size_t>(Part::scheme)] = scheme_->save();
   state[static_cast<std::size_t>(Part::progress)] = to_bytes(moment.state);
-  state[static_cast<std::size_t>(Part::evaluated)] = to_bytes(evaluated_part());
+  // Within an epoch the copy is of an older model.
+  state[static_cast<std::size_t>(Part::evaluated)] =
+      to_bytes(run_.epoch_open ? EvaluatedPart{} : evaluated_.part(run_.step, parameters_));
   Manifest about{.program = RONDO_VERSION,
                  .config = to_toml(experiment_),
                  .step = run_.step,

@@ -125,10 +125,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, TrainerOptions option
       gradients_(array(arena_, "the array of gradients", layout_.parameter_count)),
       statistics_(array(memory_, "the array of statistics",
                         layout_.statistic_count + grid_.shared_statistics().size())),
-      evaluated_parameters_(
-          array(memory_, "the copy of parameters for evaluation", layout_.parameter_count)),
-      evaluated_statistics_(
-          array(memory_, "the copy of statistics for evaluation", statistics_.size())),
+      evaluated_(memory_, layout_.parameter_count, statistics_.size()),
       batches_(*dataset_, iterator_options(*dataset_, experiment_, grid_, options_)),
       own_batches_(make_own_batches(*dataset_, experiment_, grid_, options_)),
       // On a grid activations travel between ranks, so they lie in shared memory.
