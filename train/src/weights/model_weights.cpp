@@ -39,25 +39,29 @@ const std::vector<std::int64_t>& whole_shape(const Parameter& parameter) {
   return parameter.whole.empty() ? parameter.shape : parameter.whole;
 }
 
-// A rank's slice of a parameter is stretches of the whole one (Parameter::first, whole).
-void copy_parts(const Parameters& part, std::span<const float> from, const Parameters& whole,
-                std::span<float> into) {
+// A rank's slice of a parameter is stretches of the whole one (Parameter::first, whole): calls
+// copy(begin in the values of `part`, begin in those of `whole`, size) for each.
+template <typename Copy>
+void for_each_copy(const Parameters& part, const Parameters& whole, const Copy& copy) {
   for (std::size_t i = 0; i < part.size(); ++i) {
     for_each_stretch(part[i], [&](std::size_t in_part, std::size_t in_whole, std::size_t size) {
-      std::ranges::copy(from.subspan(part[i].offset + in_part, size),
-                        into.begin() + static_cast<std::ptrdiff_t>(whole[i].offset + in_whole));
+      copy(part[i].offset + in_part, whole[i].offset + in_whole, size);
     });
   }
 }
 
+void copy_parts(const Parameters& part, std::span<const float> from, const Parameters& whole,
+                std::span<float> into) {
+  for_each_copy(part, whole, [&](std::size_t in_part, std::size_t in_whole, std::size_t size) {
+    std::ranges::copy(from.subspan(in_part, size), into.subspan(in_whole, size).begin());
+  });
+}
+
 void take_parts(const Parameters& whole, std::span<const float> from, const Parameters& part,
                 std::span<float> into) {
-  for (std::size_t i = 0; i < part.size(); ++i) {
-    for_each_stretch(part[i], [&](std::size_t in_part, std::size_t in_whole, std::size_t size) {
-      std::ranges::copy(from.subspan(whole[i].offset + in_whole, size),
-                        into.begin() + static_cast<std::ptrdiff_t>(part[i].offset + in_part));
-    });
-  }
+  for_each_copy(part, whole, [&](std::size_t in_part, std::size_t in_whole, std::size_t size) {
+    std::ranges::copy(from.subspan(in_whole, size), into.subspan(in_part, size).begin());
+  });
 }
 
 void append(const Parameters& parameters, std::span<const float> values,

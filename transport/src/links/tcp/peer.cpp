@@ -247,9 +247,9 @@ bool Peer::send(Pools& pools) noexcept {
   return write_rails(pools) || moved;
 }
 
-bool Peer::rails_have_sent(const Header& header) const noexcept {
+bool Peer::rails_have(const Header& header, std::size_t Rail::* moved) const noexcept {
   for (std::size_t rail = 1; rail < header.rails; ++rail) {
-    if (rails_[rail - 1].sent < header.stripe(rail).size()) return false;
+    if (rails_[rail - 1].*moved < header.stripe(rail).size()) return false;
   }
   return true;
 }
@@ -306,7 +306,7 @@ void Peer::account_sent(Pools& pools, std::size_t bytes) noexcept {
     const std::size_t part = std::min(bytes, whole - message.sent);
     message.sent += part;
     bytes -= part;
-    if (message.sent < whole || !rails_have_sent(message.header)) return;
+    if (message.sent < whole || !rails_have(message.header, &Rail::sent)) return;
     end_front(pools);
   }
 }
@@ -323,7 +323,7 @@ bool Peer::write_rails(Pools& pools) noexcept {
       return true;
     }
     moved = moved || *written > 0;
-    if (!writes(0) && rails_have_sent(front.header)) end_front(pools);
+    if (!writes(0) && rails_have(front.header, &Rail::sent)) end_front(pools);
   }
   return moved;
 }
@@ -342,13 +342,6 @@ std::byte* Peer::Arriving::data() const noexcept {
 bool Peer::receive(Pools& pools) noexcept {
   const bool moved = read_rails(pools);
   return read_stream(pools) || moved;
-}
-
-bool Peer::rails_have_received(const Header& header) const noexcept {
-  for (std::size_t rail = 1; rail < header.rails; ++rail) {
-    if (rails_[rail - 1].received < header.stripe(rail).size()) return false;
-  }
-  return true;
 }
 
 // The stream rests while stripes of the message that it has brought are still on their rails.
@@ -402,7 +395,7 @@ bool Peer::read_rails(Pools& pools) noexcept {
       return true;
     }
     moved = moved || *got > 0;
-    if (arriving_.left() == 0 && rails_have_received(arriving_.header)) parse(pools);
+    if (arriving_.left() == 0 && rails_have(arriving_.header, &Rail::received)) parse(pools);
   }
   return moved;
 }
@@ -419,7 +412,7 @@ bool Peer::parse(Pools& pools) noexcept {
       }
       parsed_ += part;
       arriving_.moved += part;
-      if (arriving_.left() > 0 || !rails_have_received(arriving_.header)) return moved;
+      if (arriving_.left() > 0 || !rails_have(arriving_.header, &Rail::received)) return moved;
       end_arriving(pools);
       moved = true;
     }

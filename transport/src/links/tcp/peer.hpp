@@ -191,8 +191,8 @@ class Peer {
   bool write_rails(Pools& pools) noexcept;
   bool read_stream(Pools& pools) noexcept;
   bool read_rails(Pools& pools) noexcept;
-  [[nodiscard]] bool rails_have_sent(const Header& header) const noexcept;
-  [[nodiscard]] bool rails_have_received(const Header& header) const noexcept;
+  // Have the rails sent, or received, all their stripes of a message?
+  [[nodiscard]] bool rails_have(const Header& header, std::size_t Rail::* moved) const noexcept;
   void join_arriving(Pools& pools, Message& message) noexcept;
   void copy_arrived(const std::byte* from, std::byte* to) const noexcept;
   void fail_sends(Pools& pools, Failure failure) noexcept;
