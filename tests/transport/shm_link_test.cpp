@@ -22,7 +22,7 @@ namespace {
 using shm_link::bounce_bytes;
 using shm_link::eager_bytes;
 using shm_link::fragment_bytes;
-using shm_link::inline_bytes;
+using shm_link::ring_payload_bytes;
 using shm_link::ring_slots;
 using test::fill;
 using test::filled;
@@ -33,8 +33,8 @@ using test::ShmLinks;
 // arena.
 constexpr std::array<std::size_t, 13> sizes{0,
                                             1,
-                                            inline_bytes,
-                                            inline_bytes + 1,
+                                            ring_payload_bytes,
+                                            ring_payload_bytes + 1,
                                             eager_bytes,
                                             eager_bytes + 1,
                                             fragment_bytes - 1,
@@ -217,7 +217,7 @@ TEST(ShmLinkTest, SendsToItself) {
 
       if (posted_first) ranks.link(0).post_recv(0, 1, received, receive);
       ranks.link(0).post_send(0, 1, sent, send);
-      EXPECT_EQ(send.done(), bytes <= inline_bytes || (posted_first && bytes <= eager_bytes));
+      EXPECT_EQ(send.done(), bytes <= ring_payload_bytes || (posted_first && bytes <= eager_bytes));
       if (!posted_first) ranks.link(0).post_recv(0, 1, received, receive);
       ranks.settle();
 

@@ -38,7 +38,7 @@ TEST(ShmRingTest, CarriesKindTagAndPayload) {
   const auto ring = std::make_unique<Ring>();
   RingWriter writer(*ring);
   const RingReader reader(*ring);
-  std::array<std::byte, inline_bytes> payload{};
+  std::array<std::byte, ring_payload_bytes> payload{};
   payload.back() = std::byte{7};
   constexpr std::uint64_t tag = 0xFEDC'BA98'7654;
 
@@ -48,7 +48,7 @@ TEST(ShmRingTest, CarriesKindTagAndPayload) {
   const auto front = reader.front();
   EXPECT_EQ(front.kind, SlotKind::arena);
   EXPECT_EQ(front.tag, tag);
-  EXPECT_EQ(front.payload.size(), inline_bytes);
+  EXPECT_EQ(front.payload.size(), ring_payload_bytes);
   EXPECT_EQ(front.payload.back(), std::byte{7});
 }
 

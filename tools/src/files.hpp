@@ -34,7 +34,7 @@ class Descriptor {
   int fd_ = -1;
 };
 
-/// What cannot be looked at is not there: whoever opens or makes it later says why.
+/// False when the path cannot be examined, too; opening or making it later reports the reason.
 [[nodiscard]] bool is_there(const std::filesystem::path& path) noexcept;
 
 /// The contents of a file; empty when it cannot be read.

@@ -279,8 +279,8 @@ void AveragingScheme::advance_round(Fragment& fragment) {
   fragment.count_step(step());
   const std::int64_t steps = fragment.progress.steps;
   const bool ends = fragment.ends();
-  const bool meets = ends || schedule_.is_level_due_after(steps);
-  if (fragment.is_under_way() && (meets || steps >= overlap_steps_)) apply_arrived(fragment);
+  const bool averages = ends || schedule_.is_level_due_after(steps);
+  if (fragment.is_under_way() && (averages || steps >= overlap_steps_)) apply_arrived(fragment);
   if (ends && fragment.under_way) {
     post_round(fragment);
   } else if (ends) {
@@ -309,8 +309,8 @@ void AveragingScheme::count_reduction(const Fragment& fragment, const PackedMean
   counted().collectives += mean.collectives();
 }
 
-// What is global depends on who meets, not on which level asked for it: a level's group may be all
-// replicas, as the ranks of a node are where there is but one.
+// What is global depends on the ranks that communicate, not on which level asked for it: a level's
+// group may be all replicas, as the ranks of a node are where there is but one.
 void AveragingScheme::reduce(Fragment& fragment, transport::Communicator& group,
                              std::span<float> unsent) {
   fragment.mean.reduce(group, unsent);

@@ -229,8 +229,8 @@ StartingLine::StartingLine(transport::World& world, std::size_t buffer_bytes, bo
 }
 
 void StartingLine::wait() {
-  // Ranks of one machine meet in shared memory; the transport's barrier would be part of what is
-  // measured.
+  // Ranks of one machine wait for each other in shared memory; the transport's barrier would be
+  // part of what is measured.
   if (block_) {
     block_->barrier(meanwhile_);
   } else {

@@ -309,7 +309,7 @@ std::string first_difference(const std::string& recorded, const train::Experimen
   return "it has keys that this version does not know";
 }
 
-// metrics.jsonl is believed first, because it has the configuration of the run's last part.
+// metrics.jsonl takes precedence, because it has the configuration of the run's last part.
 FoundRun find_run(const fs::path& folder, const Training& training) {
   FoundRun found;
   found.record = read_run_record(folder / "metrics.jsonl");

@@ -219,7 +219,8 @@ void copy_output(int from, PassedOutput& output) {
 }
 
 void deliver(const HostPart& part, int signal) {
-  // A part that is stopped could not hear that it should go on.
+  // Neither is passed on: the agent of a part that has been stopped would not read the order to
+  // continue.
   if (signal == SIGTSTP || signal == SIGCONT) return;
   send_line(part.line.value(), fmt::format("{}{}", signal_mark, signal));
   // Nothing comes after it, and what has not begun to run ranks ends with its input.

@@ -172,8 +172,8 @@ void Supervisor::handle(const siginfo_t& info) {
 namespace {
 
 // One request may come twice: `timeout` sends its signal to its child and then to the child's
-// group, and a shell that hangs up is followed by the kernel. Nobody presses Ctrl-C twice by
-// chance.
+// group, and a shell that hangs up is followed by the kernel. So a repeated signal counts only
+// after this time, but a repeated Ctrl-C at once, because only a person sends that.
 constexpr auto repeat_time = std::chrono::seconds(2);
 
 bool is_pressed(const siginfo_t& info) { return info.si_signo == SIGINT && from_terminal(info); }

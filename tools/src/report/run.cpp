@@ -100,7 +100,7 @@ class EventReader {
   std::size_t damaged_ = 0;
 };
 
-// metrics.jsonl is believed first: it has the configuration of the run's last part.
+// metrics.jsonl takes precedence: it has the configuration of the run's last part.
 void read_keys(ReportedRun& run) {
   std::string config = text_in(run.start, "config");
   if (config.empty()) config = read_file(run.folder / "config.toml");

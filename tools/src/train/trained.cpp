@@ -18,8 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What cannot be looked at is not there: whoever opens it later says why.
-
+// False when the path cannot be examined, too; opening it later reports the reason.
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);

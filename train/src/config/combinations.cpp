@@ -257,8 +257,8 @@ tensor::DataType gradient_type_of(const Experiment& experiment) {
   return type_called(experiment.train.reduce_precision);
 }
 
-// Replicas that meet less often than in every step lose most at the start, where gradients change
-// most. Under cyclic they do not wait for each other from the start, as the paper has it.
+// Replicas that communicate less often than in every step lose most at the start, where gradients
+// change most. Under cyclic they do not wait for each other from the start, as the paper has it.
 double warmup_epochs_of(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
   if (update.warmup_epochs >= 0.0) return update.warmup_epochs;

@@ -98,7 +98,8 @@ void PrefetchQueue::announce(const SampleRange& range) {
   {
     const std::lock_guard lock(mutex_);
     if (find(range) < entries_.size()) return;
-    // The oldest announcement goes: whoever announces more than `ahead` has changed its mind.
+    // The oldest announcement is dropped: a caller that announces more than `ahead` ranges does not
+    // take the oldest any more.
     if (entries_.size() >= ahead_) forget_first(1);
     entries_.push_back({range, {}});
   }

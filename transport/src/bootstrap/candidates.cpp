@@ -101,7 +101,7 @@ class Selection {
   }
 
   /// Sets place and obstacle.
-  void judge(const Interface& interface, Offer& offer) const {
+  void assess(const Interface& interface, Offer& offer) const {
     if (!names_some_) {
       offer.obstacle = is_excluded(interface, pattern_) ? excluded : why_unusual(interface);
       return;
@@ -116,7 +116,7 @@ class Selection {
 
   /// The same for a device by the interfaces that belong to it. Where interfaces are named, it must
   /// be one of these, and up; else they must not all be excluded, and none needs to be up.
-  void judge(const std::vector<const Interface*>& interfaces, Offer& offer) const {
+  void assess(const std::vector<const Interface*>& interfaces, Offer& offer) const {
     if (!names_some_) {
       const auto is_out = [&](const Interface* each) { return is_excluded(*each, pattern_); };
       if (!interfaces.empty() && std::ranges::all_of(interfaces, is_out)) offer.obstacle = excluded;
@@ -124,13 +124,13 @@ class Selection {
     }
     std::string obstacle = excluded;
     for (const Interface* interface : interfaces) {
-      Offer judged;
-      judge(*interface, judged);
-      if (judged.obstacle.empty()) {
-        offer.place = judged.place;
+      Offer assessed;
+      assess(*interface, assessed);
+      if (assessed.obstacle.empty()) {
+        offer.place = assessed.place;
         return;
       }
-      if (judged.obstacle != excluded) obstacle = "its interface is " + judged.obstacle;
+      if (assessed.obstacle != excluded) obstacle = "its interface is " + assessed.obstacle;
     }
     offer.obstacle = std::move(obstacle);
   }
@@ -144,7 +144,7 @@ class Selection {
 
 Offer offer_of(const Interface& interface, const Selection& selection) {
   Offer offer{.kind = "tcp", .device = interface.name, .megabits = interface.megabits};
-  selection.judge(interface, offer);
+  selection.assess(interface, offer);
   const std::size_t best = best_address(interface);
   if (best < interface.networks.size()) {
     offer.address = interface.addresses[best];
@@ -206,7 +206,7 @@ Offer offer_of_port(const fs::path& device, const std::string& number, const Sel
     if (const Interface* found = selection.find(name)) interfaces.push_back(found);
   }
   find_rdma_network(port, interfaces, offer);
-  selection.judge(interfaces, offer);
+  selection.assess(interfaces, offer);
   const std::string state = read_line(port / "state");
   if (!state.ends_with("ACTIVE")) offer.obstacle = "its port is " + state;
   return offer;
@@ -249,7 +249,7 @@ void add_native_devices(const fs::path& root, const Selection& selection,
     for (const std::string& net : names_in(root / "sys/class/cxi" / name / "device/net")) {
       if (const Interface* interface = selection.find(net)) {
         offer.megabits = interface->megabits;
-        selection.judge(*interface, offer);
+        selection.assess(*interface, offer);
       }
     }
     offers.push_back(std::move(offer));

@@ -19,7 +19,7 @@ namespace rondo::transport {
 /// The payload of a small operation in `block`.
 [[nodiscard]] inline std::byte* payload_of(shm::ControlBlock& block, std::uint64_t sequence,
                                            std::size_t bytes) noexcept {
-  if (bytes <= shm::inline_bytes) return slot_of(block, sequence).payload.data();
+  if (bytes <= shm::slot_payload_bytes) return slot_of(block, sequence).payload.data();
   return block.bulk[sequence % shm::slot_count].data();
 }
 

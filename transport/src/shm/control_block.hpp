@@ -26,7 +26,7 @@ inline constexpr std::uint64_t slot_count = 16;
 /// The largest payload of a small operation; larger ones are reduced where they lie.
 inline constexpr std::size_t bulk_bytes = 4096;
 /// The largest payload that fits into a slot beside its fingerprint.
-inline constexpr std::size_t inline_bytes = 48;
+inline constexpr std::size_t slot_payload_bytes = 48;
 /// Says that a buffer lies in ordinary memory, out of reach of the peers.
 inline constexpr std::uint64_t private_memory = ~std::uint64_t{0};
 /// Says that it does, and that a copy of it lies in the operation's bulk payload.
@@ -100,10 +100,10 @@ struct alignas(128) Slot {
   Fingerprint fingerprint = {};
   union {
     Locator locator = {};
-    std::array<std::byte, inline_bytes> payload;
+    std::array<std::byte, slot_payload_bytes> payload;
   };
 };
-static_assert(sizeof(Slot) == 128 && sizeof(Locator) == inline_bytes);
+static_assert(sizeof(Slot) == 128 && sizeof(Locator) == slot_payload_bytes);
 static_assert(offsetof(Slot, locator) + offsetof(Locator, stride_bytes) == 64);
 
 /// Why a rank has given up a communicator, or that its deadline has passed.

@@ -162,7 +162,7 @@ struct CyclicOptions {
 /// **Failures.** When a rank that must have or pass the token is lost, every rank gets a
 /// transport::Error whose text names it as the token's holder, at the latest after its mini-batch:
 /// the rank that notices aborts the World with that text. (Ranks of the lost rank's own replica may
-/// meet it in a collective of theirs first, and name that.)
+/// find the loss in a collective of theirs first, and name that.)
 ///
 /// Replicated: nothing. State: mini-batches and gradients not yet pushed, versions, the token's
 /// place, the counters, and the store. One worker alone is plain SGD, bit for bit.

@@ -260,8 +260,8 @@ class RONDO_SYNC_API SchemeBase : public UpdateScheme {
   /// The one `outer` group of all layers, of a scheme that steps alone.
   [[nodiscard]] transport::Communicator& outer() const noexcept { return *outer_; }
 
-  /// Writes the mean over the ranks of the replica's statistics. Returns whether ranks had to meet
-  /// for it, which is not counted.
+  /// Writes the mean over the ranks of the replica's statistics. Returns whether ranks had to
+  /// communicate for it, which is not counted.
   bool average_statistics(std::span<float> mean);
 
   /// Throws std::invalid_argument, beginning with the scheme's name.

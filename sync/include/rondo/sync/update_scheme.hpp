@@ -24,7 +24,7 @@ enum class Exchange : std::uint8_t {
 enum class WarmUp : std::uint8_t {
   pointless,  ///< the scheme is synchronous itself
   possible,
-  advised,  ///< replicas meet seldom, which costs most while gradients still change most
+  advised,  ///< replicas communicate seldom, which costs most while gradients change most
 };
 
 /// What a scheme can do and what it needs.
@@ -61,9 +61,9 @@ struct SchemeDescription {
 
   /// Do replicas make steps of their own? Then a layer's `outer` group is needed, the same for all
   /// layers; gradients are summed over `inner` before (UpdateScheme::wants_inner_sums());
-  /// parameters and optimizer states differ between ranks until they meet; and a rank's own samples
-  /// weigh by themselves, so that batches must be whole. Otherwise gradients are summed over
-  /// `slice`.
+  /// parameters and optimizer states differ between ranks until they communicate; and a rank's own
+  /// samples weigh by themselves, so that batches must be whole. Otherwise gradients are summed
+  /// over `slice`.
   [[nodiscard]] constexpr bool steps_alone() const noexcept {
     return exchange != Exchange::gradients;
   }

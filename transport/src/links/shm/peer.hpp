@@ -43,7 +43,7 @@ struct Incoming {
 /// A message that came before its receive. If it was inlined, its source is `copy`.
 struct Unexpected {
   Incoming message = {};
-  std::array<std::byte, inline_bytes> copy{};
+  std::array<std::byte, ring_payload_bytes> copy{};
   Unexpected* next = nullptr;
 };
 

@@ -86,7 +86,7 @@ void Receiver::post(ShmPeer& from, std::uint64_t tag, std::span<std::byte> room,
 void Receiver::send_own(ShmPeer& own, std::uint64_t tag, std::span<const std::byte> data,
                         Transfer& transfer) {
   Incoming message{.tag = tag, .bytes = data.size(), .source = data.data()};
-  const bool copied = data.size() <= inline_bytes && own.unexpected.size() < most_unexpected;
+  const bool copied = data.size() <= ring_payload_bytes && own.unexpected.size() < most_unexpected;
   if (!copied) message.own_send = &transfer;
   Receive* receive = own.posted.extract([tag](const Receive& other) { return other.tag == tag; });
   if (receive != nullptr) {

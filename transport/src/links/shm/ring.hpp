@@ -17,7 +17,7 @@ namespace rondo::transport::shm_link {
 /// Messages that one rank may have under way to another before a send has to wait its turn.
 inline constexpr std::size_t ring_slots = 64;
 /// The largest message that travels in its slot.
-inline constexpr std::size_t inline_bytes = 56;
+inline constexpr std::size_t ring_payload_bytes = 56;
 
 /// What a slot holds.
 enum class SlotKind : std::uint8_t {
@@ -31,7 +31,7 @@ enum class SlotKind : std::uint8_t {
 /// filled: its lowest bit changes with every lap of the ring.
 struct alignas(64) RingSlot {
   std::atomic<std::uint64_t> word{0};  ///< tag (48 bits), bytes inlined (8), kind (7), lap (1)
-  std::array<std::byte, inline_bytes> payload{};
+  std::array<std::byte, ring_payload_bytes> payload{};
 };
 static_assert(sizeof(RingSlot) == 64);
 
@@ -73,7 +73,7 @@ struct Announcement {
   std::uint64_t state = 0;  ///< where its MessageState is
   std::uint64_t arena = 0;  ///< where the message begins in the sender's arena, if it does
 };
-static_assert(sizeof(Announcement) <= inline_bytes);
+static_assert(sizeof(Announcement) <= ring_payload_bytes);
 
 /// A copy of a message that its receiver has not asked for yet, right behind its state.
 inline constexpr std::size_t eager_bytes = 8192;

@@ -146,7 +146,7 @@ bool Sender::push(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> dat
   // What a crowded receiver does not ask for stays here: its sends are not done, and so the memory
   // of both sides is bounded by what this rank's caller has pending.
   const bool copied = data.size() <= eager_bytes && !to.out.crowded();
-  const bool inlined = copied && data.size() <= inline_bytes;
+  const bool inlined = copied && data.size() <= ring_payload_bytes;
   EagerBuffer* buffer = copied && !inlined ? memory_.acquire_eager() : nullptr;
   if (inlined) {
     to.out.push(SlotKind::inlined, tag, data);
