@@ -2,6 +2,7 @@
 // becomes of broken ones, and how much memory a large folder takes.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -300,6 +301,41 @@ TEST_F(FolderTest, AModelKeepsTheNamesOfItsClasses) {
 
   const Classifier classifier(experiment, run.path() / "model.safetensors");
   EXPECT_THAT(classifier.class_names(), ElementsAre("cat", "dog"));
+}
+
+double loss_of(const std::vector<float>& logits, std::size_t label) {
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+  return std::log(sum) - static_cast<double>(logits.at(label));
+}
+
+// The half of an image is another image than the whole, so the losses tell them apart.
+TEST_F(FolderTest, AClassifierSeesTheImagesThatEvaluationSees) {
+  const rondo::test::ScratchFolder run;
+  Experiment experiment = experiment_of(folder_.path());
+  experiment.train.epochs = 1;
+  experiment.data.centre_crop = 0.5;
+  const std::filesystem::path weights = run.path() / "model.safetensors";
+  TestResult evaluated;
+  rondo::test::World{1}.run([&](transport::World& world) {
+    train(world, experiment, {.run_folder = run.path()});
+    evaluated = evaluate(world, experiment, weights);
+  });
+
+  const auto mean_loss = [&](const Experiment& seen) {
+    Classifier classifier(seen, weights);
+    double sum = 0.0;
+    for (int i = 0; i < 4; ++i) {
+      const std::string name = std::to_string(i);
+      sum += loss_of(classifier.logits(folder_.path() / "val/cat" / (name + ".jpeg")), 0);
+      sum += loss_of(classifier.logits(folder_.path() / "val/dog" / (name + ".ppm")), 1);
+    }
+    return sum / 8.0;
+  };
+  EXPECT_EQ(evaluated.images, 8);
+  EXPECT_NEAR(mean_loss(experiment), evaluated.loss, 1e-5);
+  experiment.data.centre_crop = 1.0;
+  EXPECT_GT(std::abs(mean_loss(experiment) - evaluated.loss), 1e-4);
 }
 
 TEST_F(FolderTest, ABrokenImageEndsARunWithItsName) {

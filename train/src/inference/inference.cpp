@@ -118,17 +118,24 @@ std::vector<std::uint8_t> grey_of(const std::vector<std::uint8_t>& colours) {
   return grey;
 }
 
-// The middle of the image in `file`, scaled with its proportions to the model's input.
-std::vector<std::uint8_t> pixels_for(const std::filesystem::path& file,
-                                     const tensor::Shape& input) {
-  const Image image = read_image(file);
-  const tensor::Shape& has = image.shape;
-  const tensor::Shape wanted = {1, input.h, input.w, has.c};
+// The share of an original's shorter side that a test image of these data has. Only images of a
+// folder are cut; those of other data sets are whole.
+double test_crop(const Experiment::Data& data) {
+  return data.name == "folder" ? data.centre_crop : 1.0;
+}
+
+// The centre of the image in `file`, decoded as a Loader decodes a test image: its shorter side is
+// the share `crop` of the original's.
+std::vector<std::uint8_t> pixels_for(const std::filesystem::path& file, const tensor::Shape& input,
+                                     double crop) {
+  const tensor::Shape wanted = {1, input.h, input.w, 3};
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(wanted.size()));
-  resample({image.pixels.data(), has}, centre_window(has.h, has.w, 1.0, wanted.h, wanted.w),
-           {pixels.data(), wanted});
+  const Framing centre = [&](std::int64_t height, std::int64_t width) {
+    return centre_window(height, width, crop, wanted.h, wanted.w);
+  };
+  decode_image(read_file(file), file.string(), centre, {pixels.data(), wanted});
   // A decoded file always has three channels.
-  if (input.c == has.c) return pixels;
+  if (input.c == wanted.c) return pixels;
   if (input.c == 1) return grey_of(pixels);
   fail_on_file(file, "gives red, green and blue, and the model takes images of another kind",
                "give images as the model was trained on to a program of your own");
@@ -139,7 +146,7 @@ std::vector<std::uint8_t> pixels_for(const std::filesystem::path& file,
 // One image at a time: whoever has many in a row can make them a data set.
 class Classifier::Impl {
  public:
-  Impl(const LoadedModel& trained, int threads)
+  Impl(const LoadedModel& trained, double crop, int threads)
       : model_(trained.model),
         writer_(trained.dataset.mean, trained.dataset.stddev),
         engine_(threads),
@@ -149,6 +156,7 @@ class Classifier::Impl {
                     .statistics = trained.weights.statistics},
                    1),
         class_names_(trained.dataset.class_names),
+        crop_(crop),
         image_(static_cast<std::size_t>(trained.model.input.image())) {}
 
   [[nodiscard]] const Model& model() const noexcept { return model_; }
@@ -158,7 +166,7 @@ class Classifier::Impl {
 
   std::vector<float> logits(const std::filesystem::path& file) {
     const tensor::Shape& input = model_.input;
-    const std::vector<std::uint8_t> pixels = pixels_for(file, input);
+    const std::vector<std::uint8_t> pixels = pixels_for(file, input, crop_);
     writer_.write(pixels.data(), input.h * input.w, image_.data());
     const std::span<const float> logits = predictor_.logits(image_, 1);
     return {logits.begin(), logits.end()};
@@ -170,12 +178,14 @@ class Classifier::Impl {
   tensor::Engine engine_;
   Predictor predictor_;
   std::vector<std::string> class_names_;
+  double crop_;
   std::vector<float> image_;  // normalised
 };
 
 Classifier::Classifier(const Experiment& experiment, const std::filesystem::path& weights,
                        int threads)
-    : impl_(std::make_unique<Impl>(load_model(experiment, weights, TestSet::left), threads)) {}
+    : impl_(std::make_unique<Impl>(load_model(experiment, weights, TestSet::left),
+                                   test_crop(experiment.data), threads)) {}
 
 Classifier::~Classifier() = default;
 

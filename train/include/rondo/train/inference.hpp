@@ -35,9 +35,10 @@ class RONDO_TRAIN_API Classifier {
   /// By class; empty where neither the file of weights nor the data say them.
   [[nodiscard]] const std::vector<std::string>& class_names() const noexcept;
 
-  /// The logit of each class for the image in `file`, a JPEG, PNG, PPM or PGM: scaled, with its
-  /// proportions, to the least size that covers the model's input, and cut to its middle. Throws
-  /// DataError when it cannot be read.
+  /// The logit of each class for the image in `file`, a JPEG, PNG, PPM or PGM: its centre, with its
+  /// proportions, scaled to the model's input. Of a folder's model the centre is that of a test
+  /// image, as data.centre_crop says, and else the largest that there is. Throws DataError when it
+  /// cannot be read.
   [[nodiscard]] std::vector<float> logits(const std::filesystem::path& file);
 
  private:
