@@ -122,6 +122,27 @@ TEST_F(AdviceTest, ClaimsNothingOfSeedsWhereThereIsOne) {
               HasSubstr("by more than the 0.5 points that are assumed where there is one seed"));
 }
 
+// Two runs of one seed are one seed, whose spread is not known: 69.7 is as good as 70.
+TEST_F(AdviceTest, CountsASeedThatWasRunAgainOnce) {
+  add({.seed = 1, .accuracies = {70.0}, .seconds = 4.0});
+  add({.seed = 1, .accuracies = {70.0}, .seconds = 6.0});
+  add({.scheme = "lazy", .seed = 1, .accuracies = {69.7}, .seconds = 3.0});
+  add({.scheme = "lazy", .seed = 1, .accuracies = {10.0}, .ended = false});
+
+  const Advice advice = this->advice();
+
+  EXPECT_THAT(variants_[0].runs, ElementsAre(0, 1));
+  EXPECT_THAT(variants_[0].completed, ElementsAre(0));
+  EXPECT_EQ(variants_[0].summary.seeds, 1);
+  EXPECT_FALSE(variants_[0].summary.final_accuracy->deviation.has_value());
+  EXPECT_EQ(variants_[0].summary.seconds, 4.0);
+  EXPECT_EQ(advice.take, 1);
+  EXPECT_THAT(advice.notes,
+              AllOf(Contains(HasSubstr("synchronous: 1 of 2 runs repeat a seed")),
+                    Contains(HasSubstr("lazy: 1 of 2 runs did not complete")),
+                    Contains(HasSubstr("synchronous is the most accurate and has one seed"))));
+}
+
 TEST_F(AdviceTest, LeavesOutRunsThatDidNotComplete) {
   add({.accuracies = {70.0}});
   add({.scheme = "lazy", .accuracies = {99.0}, .ended = false});

@@ -135,7 +135,8 @@ void summarise_variant(const std::vector<ReportedRun>& runs, Variant& variant,
     const auto seconds = number_in(runs[run].end, "training_seconds");
     if (samples && seconds && *seconds > 0.0) rates.push_back(*samples / *seconds);
   }
-  variant.summary = summarise(variant.label, variant.runs.size(), records, accuracy);
+  variant.summary =
+      summarise(variant.label, variant.runs.size() - variant.repeated, records, accuracy);
   const auto rate = mean_and_deviation(rates);
   if (rate) variant.images_per_second = rate->mean;
 }
@@ -251,16 +252,26 @@ void add_notes_of_parts(const ReportedRun& run, std::vector<std::string>& notes)
   }
 }
 
+// Which runs of a variant its means are without.
+void add_notes_of_missing(const Variant& variant, std::vector<std::string>& notes) {
+  const std::size_t missing = variant.runs.size() - variant.completed.size() - variant.repeated;
+  if (missing > 0) {
+    notes.push_back(fmt::format("{}: {} of {} runs did not complete and are left out.",
+                                variant.label, missing, variant.runs.size()));
+  }
+  if (variant.repeated > 0) {
+    notes.push_back(
+        fmt::format("{}: {} of {} runs repeat a seed; each seed is counted once, with its first "
+                    "run that completed.",
+                    variant.label, variant.repeated, variant.runs.size()));
+  }
+}
+
 // What limits the answer. It is given all the same, so these stand beside it.
 std::vector<std::string> notes_of(const std::vector<ReportedRun>& runs,
                                   const std::vector<Variant>& variants) {
   std::vector<std::string> notes;
-  for (const Variant& variant : variants) {
-    const std::size_t missing = variant.runs.size() - variant.completed.size();
-    if (missing == 0) continue;
-    notes.push_back(fmt::format("{}: {} of {} runs did not complete and are left out.",
-                                variant.label, missing, variant.runs.size()));
-  }
+  for (const Variant& variant : variants) add_notes_of_missing(variant, notes);
   for (const ReportedRun& run : runs) add_notes_of_parts(run, notes);
   // Of the others no spread is asked for.
   const auto best = most_accurate(variants);
@@ -371,6 +382,26 @@ std::string answer_for(const Advice& advice, const Variant& best,
   return text + about_bytes(taken, variants) + about_others(best, variants, candidates);
 }
 
+// Runs of one seed differ less than those of several, so a repeated one would make the spread look
+// smaller than it is. Of a run without a configuration the seed is not known.
+bool repeats_a_seed(const std::vector<ReportedRun>& runs, const Variant& variant, std::size_t run) {
+  const auto seed = runs[run].keys.find("train.seed");
+  if (seed == runs[run].keys.end()) return false;
+  return std::ranges::any_of(variant.completed, [&](std::size_t other) {
+    return value_of_key(runs[other], "train.seed") == seed->second;
+  });
+}
+
+void count_run(const std::vector<ReportedRun>& runs, Variant& variant, std::size_t run) {
+  variant.runs.push_back(run);
+  if (!runs[run].record.completed()) return;
+  if (repeats_a_seed(runs, variant, run)) {
+    ++variant.repeated;
+  } else {
+    variant.completed.push_back(run);
+  }
+}
+
 }  // namespace
 
 // Runs with the same configuration but for the seed are one variant; variants are in the order of
@@ -387,8 +418,7 @@ std::vector<Variant> variants_of(const std::vector<ReportedRun>& runs) {
       identities.push_back(identity);
       variants.push_back({.scheme = scheme_of_run(runs[i])});
     }
-    variants[at].runs.push_back(i);
-    if (runs[i].record.completed()) variants[at].completed.push_back(i);
+    count_run(runs, variants[at], i);
   }
   for (Variant& variant : variants) variant.label = label_of(runs, variants, variant);
   make_labels_differ(runs, variants);
