@@ -151,6 +151,32 @@ TEST_F(TrainedModelTest, PredictsAsManyClassesAsAskedFor) {
   EXPECT_EQ(lines(csv.out)[0], "image,place,class,probability,logit");
 }
 
+TEST_F(TrainedModelTest, ShowsNoControlCharactersOfANameOfAClass) {
+  const std::string name = "\x1b]0;owned\x07";
+  std::string model = contents(run() + "/model.safetensors");
+  // The file begins with the length of its header; behind that are the values.
+  std::uint64_t length = 0;
+  std::memcpy(&length, model.data(), sizeof length);
+  json header = json::parse(model.substr(sizeof length, length));
+  header["__metadata__"]["class_names"] = json({name, name, name, name}).dump();
+  std::string text = header.dump();
+  text.append(8 - text.size() % 8, ' ');
+  const std::string values = model.substr(sizeof length + length);
+  length = text.size();
+  std::memcpy(model.data(), &length, sizeof length);
+  write("named.safetensors", model.substr(0, sizeof length) + text + values);
+  const auto predicted = [&](const char* format) {
+    return rondo({"predict", config(), in("red.ppm"), "--weights", in("named.safetensors"), "-k",
+                  "1", "--format", format});
+  };
+
+  const Ended table = predicted("table");
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out, AllOf(HasSubstr("?]0;owned?"), testing::Not(HasSubstr("\x1b"))));
+  EXPECT_EQ(json::parse(predicted("json").out)[0]["name"], name);
+  EXPECT_THAT(predicted("csv").out, HasSubstr(name));
+}
+
 TEST_F(TrainedModelTest, ExportsTheModelOfARun) {
   const std::string out = in("exported.safetensors");
 

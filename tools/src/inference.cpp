@@ -160,7 +160,12 @@ Table table_of(const std::vector<Guess>& guesses, bool with_names) {
   table.add({"image", "image", Align::left}, &Guess::image)
       .add({"place", "place"}, &Guess::place)
       .add({"class", "class"}, &Guess::number);
-  if (with_names) table.add({"name", "name", Align::left}, &Guess::name);
+  // Names are texts of whoever wrote the file of weights.
+  if (with_names) {
+    table.add({.name = "name"}, &Guess::name)
+        .add({.heading = "name", .align = Align::left},
+             [](const Guess& guess) { return printable(guess.name); });
+  }
   return table
       .add({.name = "probability", .heading = "probability", .decimals = 4}, &Guess::probability)
       .add({.name = "logit", .heading = "logit", .decimals = 4}, &Guess::logit);

@@ -79,6 +79,12 @@ std::string counted(std::int64_t number, std::string_view noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
+std::string printable(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
 // Apart from Table, so that its header needs no JSON.
 struct TableJson {
   [[nodiscard]] static OrderedJson value(const Value& cell) {

@@ -70,6 +70,10 @@ class Table {
 /// "1 rank", "2 ranks".
 [[nodiscard]] std::string counted(std::int64_t number, std::string_view noun);
 
+/// A text of somebody else, as a heading's column shows it: a "?" for each control character, which
+/// could do anything to a terminal. Programs get the text as it is.
+[[nodiscard]] std::string printable(std::string text);
+
 /// A number, a text, a table, or an optional one of them as a cell.
 template <class T>
 [[nodiscard]] Value value_of(const T& value) {

@@ -52,13 +52,6 @@ struct InspectRequest {
   Format format = Format::text;
 };
 
-// Control characters could do anything to a terminal.
-std::string printable(std::string text) {
-  std::ranges::replace_if(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  return text;
-}
-
 // A character for each part of the histogram, the darker the more values; a blank where none is.
 std::string shades_of(std::span<const std::uint64_t> counts) {
   constexpr std::string_view shades = ".:-=+*#%@";
