@@ -317,6 +317,16 @@ TEST(PlanTest, RefusesMoreRanksThanSamplesByBatch) {
               HasSubstr("a batch of 2 leaves some of 4 columns without a sample"));
 }
 
+// Eight ranks have two of sixteen samples each.
+TEST(PlanTest, RefusesMoreMicroBatchesThanAReplicaHasSamples) {
+  PlanOptions options = job(8, 16);
+  options.micro_batches = 2;
+  EXPECT_THAT(planned(small_model(), Strategy::batch, 1, options).refused, IsEmpty());
+  options.micro_batches = 3;
+  EXPECT_EQ(planned(small_model(), Strategy::batch, 1, options).refused,
+            "3 micro-batches are more than the 2 samples that a replica has of a step");
+}
+
 TEST(PlanTest, RefusesMoreMemoryThanThereIs) {
   PlanOptions options = job(4, 16);
   options.memory_limit = 1000;

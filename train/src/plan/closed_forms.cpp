@@ -359,14 +359,23 @@ FormSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
   return {.domain = true, .pr = pr, .pc = pc};
 }
 
+namespace {
+
+// Samples that the first replica has of a step; none has more.
+std::int64_t share_of(int replicas, const PlanOptions& options) {
+  return (options.batch + replicas - 1) / replicas;
+}
+
+}  // namespace
+
 // Every replica has a sample, and every micro-batch of the first.
 std::vector<int> grid_rows(const PlanOptions& options) {
   std::vector<int> rows;
   for (int pr = 1; pr <= options.ranks; ++pr) {
     if (options.ranks % pr != 0) continue;
     const int replicas = options.ranks / pr;
-    const std::int64_t share = (options.batch + replicas - 1) / replicas;
-    if (replicas <= options.batch && share >= options.micro_batches) rows.push_back(pr);
+    const bool each_has_one = share_of(replicas, options) >= options.micro_batches;
+    if (replicas <= options.batch && each_has_one) rows.push_back(pr);
   }
   return rows;
 }
@@ -412,6 +421,11 @@ std::string refusal_of(const std::vector<WeightLayer>& layers, const GridPlan& g
   if (grid.pc > options.batch) {
     return fmt::format("a batch of {} leaves some of {} columns without a sample", options.batch,
                        grid.pc);
+  }
+  const std::int64_t share = share_of(grid.pc, options);
+  if (share < options.micro_batches) {
+    return fmt::format("{} micro-batches are more than the {} samples that a replica has of a step",
+                       options.micro_batches, share);
   }
   for (const WeightLayer& layer : layers) {
     std::string reason =
