@@ -413,6 +413,56 @@ TEST(ScalingTest, StrongScalingKeepsTheGlobalBatch) {
   EXPECT_THAT(samples_of_ranks(options), testing::ElementsAre(3, 3, 2));
 }
 
+// In eight micro-batches of a sample each, seven stand in front of the last, and none of them hides
+// a reduction.
+TEST(ScalingTest, OnlyTheLastMicroBatchHidesReductions) {
+  ScalingOptions options = on(2);
+  options.batch = 8;
+  expect_near(step(scheme("synchronous"), options), 8 * end + allreduce2(convolution) + update);
+
+  options.micro_batches = 8;
+  const double reductions = allreduce2(connected) + 2 * allreduce2(convolution);
+  const auto point = predict_scaling(model(), scheme("synchronous"), options, HandCosts()).front();
+  expect_near(point.step_seconds, 7 * end + fc_final + reductions + update);
+  expect_near(point.compute_seconds, 8 * end + update);
+  EXPECT_EQ(point.global_batch, 16);
+}
+
+// Forward of one sample hides as much of them as where there is no other.
+TEST(ScalingTest, TheFirstMicroBatchWaitsForParameters) {
+  ScalingOptions options = on(2);
+  const double alone = step(scheme("sharded"), options);
+  options.batch = 3;
+  options.micro_batches = 3;
+  expect_near(step(scheme("sharded"), options), 2 * end + alone);
+}
+
+// One, two and two of five samples.
+TEST(ScalingTest, TheLastMicroBatchIsNotTheSmaller) {
+  ScalingOptions options = on(2);
+  options.batch = 2;
+  const double of_two = step(scheme("synchronous"), options);
+  options.batch = 5;
+  options.micro_batches = 3;
+  expect_near(step(scheme("synchronous"), options), (1 + 2) * end + of_two);
+  EXPECT_THAT(samples_of_ranks(options), testing::ElementsAre(2, 1, 2, 1));
+}
+
+// 8 ranks have one of 8 samples each, too few for two micro-batches.
+TEST(ScalingTest, EveryMicroBatchHasASample) {
+  ScalingOptions options = on(1);
+  options.last = 8;
+  options.batch = 8;
+  options.fixed = FixedBatch::global;
+  options.micro_batches = 2;
+  EXPECT_THAT(predict_scaling(model(), scheme("k_step"), options, HandCosts()), SizeIs(3));
+  EXPECT_THAT(samples_of_ranks(options), testing::ElementsAre(4, 4, 2, 1));
+
+  options.first = 8;
+  EXPECT_THAT([&] { (void)step(scheme("k_step"), options); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("micro-batches are more than")));
+}
+
 TEST(ScalingTest, ComparesWithOneRankWhereverTheRangeBegins) {
   ScalingOptions options = on(2);
   const double alone = 1 / (end + update);

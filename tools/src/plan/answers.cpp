@@ -260,7 +260,8 @@ train::ScalingOptions scaling_options(const PlanJob& job) {
                                 .port_bandwidth = job.plan.port_bandwidth,
                                 .paths = job.plan.paths,
                                 .optimizer_elements = job.plan.optimizer_elements,
-                                .gradient_type = job.plan.gradient_type};
+                                .gradient_type = job.plan.gradient_type,
+                                .micro_batches = job.plan.micro_batches};
   read_range(request.scaling, options);
   if (request.fixed_global_batch) options.fixed = train::FixedBatch::global;
   if (request.batch_per_rank > 0) options.batch = request.batch_per_rank;

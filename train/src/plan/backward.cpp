@@ -43,4 +43,28 @@ Backward backward_of(const Model& model, std::int64_t samples, const ComputeCost
   return backward;
 }
 
+MicroBatches micro_batches_of(std::int64_t samples, std::int64_t count) {
+  const std::int64_t more = samples % count;
+  if (more == 0) return {.large = samples / count, .large_count = count};
+  return {.large = samples / count + 1,
+          .large_count = more,
+          .small = samples / count,
+          .small_count = count - more};
+}
+
+Backward backward_of_step(const Model& model, std::int64_t samples, std::int64_t micro_batches,
+                          const ComputeCosts& costs) {
+  const MicroBatches parts = micro_batches_of(samples, micro_batches);
+  Backward step = backward_of(model, parts.large, costs);
+  if (micro_batches == 1) return step;
+  double before_last = static_cast<double>(parts.large_count - 1) * step.end;
+  if (parts.small_count > 0) {
+    before_last +=
+        static_cast<double>(parts.small_count) * backward_of(model, parts.small, costs).end;
+  }
+  for (FinalGradients& block : step.blocks) block.seconds += before_last;
+  step.end += before_last;
+  return step;
+}
+
 }  // namespace rondo::train

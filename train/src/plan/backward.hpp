@@ -26,4 +26,19 @@ struct Backward {
 [[nodiscard]] Backward backward_of(const Model& model, std::int64_t samples,
                                    const ComputeCosts& costs);
 
+/// How the samples of a rank are shared out among micro-batches: the last one is never the smaller.
+struct MicroBatches {
+  std::int64_t large = 0;  ///< samples of the last, and of so many
+  std::int64_t large_count = 1;
+  std::int64_t small = 0;  ///< samples of the others
+  std::int64_t small_count = 0;
+};
+
+[[nodiscard]] MicroBatches micro_batches_of(std::int64_t samples, std::int64_t count);
+
+/// Of a step in which the rank's samples go through the model in so many micro-batches, one after
+/// another: parameters are needed by the first, and gradients are final in the last.
+[[nodiscard]] Backward backward_of_step(const Model& model, std::int64_t samples,
+                                        std::int64_t micro_batches, const ComputeCosts& costs);
+
 }  // namespace rondo::train

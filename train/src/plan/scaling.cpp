@@ -376,11 +376,17 @@ void require_scaling(bool possible, const char* what) {
   if (!possible) throw std::invalid_argument(std::string("scaling: ") + what);
 }
 
+std::int64_t samples_on(int ranks, const ScalingOptions& options) {
+  if (options.fixed == FixedBatch::per_rank) return options.batch;
+  return (options.batch + ranks - 1) / ranks;
+}
+
 void check(const ScalingOptions& options) {
   train::check({.batch = options.batch,
                 .fabric = options.fabric,
                 .node = options.node,
                 .port_bandwidth = options.port_bandwidth,
+                .micro_batches = options.micro_batches,
                 .slowdown = options.slowdown});
   require_scaling(options.first >= 1 && options.first <= options.last,
                   "ranks must begin with at least one, and not behind their end");
@@ -389,11 +395,8 @@ void check(const ScalingOptions& options) {
   require_scaling(options.optimizer_elements >= 0, "optimizer_elements must be at least 0");
   require_scaling(options.fixed == FixedBatch::per_rank || options.first <= options.batch,
                   "the batch of all ranks has no sample for each of the fewest ranks");
-}
-
-std::int64_t samples_on(int ranks, const ScalingOptions& options) {
-  if (options.fixed == FixedBatch::per_rank) return options.batch;
-  return (options.batch + ranks - 1) / ranks;
+  require_scaling(samples_on(options.first, options) >= options.micro_batches,
+                  "micro-batches are more than the samples that a replica has of a step");
 }
 
 // Those of a rank that computes beside others.
@@ -416,7 +419,8 @@ class SlowedCosts final : public ComputeCosts {
 ScalingPoint point(const Model& model, const Experiment::Update& update,
                    const ScalingOptions& options, const ComputeCosts& alone, int ranks) {
   const SlowedCosts costs(alone, ranks > 1 ? options.slowdown : 1.0);
-  const Backward backward = backward_of(model, samples_on(ranks, options), costs);
+  const Backward backward =
+      backward_of_step(model, samples_on(ranks, options), options.micro_batches, costs);
   const bool divides = sync::describe_scheme(update.scheme).divides_optimizer;
   const double optimizer =
       costs.update_seconds(layout_of(model).parameter_count) / (divides ? ranks : 1);
@@ -436,8 +440,9 @@ ScalingPoint point(const Model& model, const Experiment::Update& update,
 std::vector<int> ranks_of(const ScalingOptions& options) {
   std::vector<int> all;
   for (std::int64_t ranks = options.first; ranks <= options.last; ranks *= 2) {
-    const bool enough = options.fixed == FixedBatch::per_rank || ranks <= options.batch;
-    if (enough) all.push_back(static_cast<int>(ranks));
+    const auto count = static_cast<int>(ranks);
+    const bool has_samples = options.fixed == FixedBatch::per_rank || ranks <= options.batch;
+    if (has_samples && samples_on(count, options) >= options.micro_batches) all.push_back(count);
   }
   return all;
 }
@@ -465,8 +470,14 @@ std::vector<ScalingPoint> predict_scaling(const Model& model, const Experiment::
 
 std::vector<std::int64_t> samples_of_ranks(const ScalingOptions& options) {
   check(options);
-  std::vector<std::int64_t> samples = {samples_on(1, options)};
-  for (const int ranks : ranks_of(options)) samples.push_back(samples_on(ranks, options));
+  std::vector<std::int64_t> samples;
+  const auto add = [&](int ranks) {
+    const MicroBatches parts = micro_batches_of(samples_on(ranks, options), options.micro_batches);
+    samples.push_back(parts.large);
+    if (parts.small_count > 0) samples.push_back(parts.small);
+  };
+  add(1);
+  for (const int ranks : ranks_of(options)) add(ranks);
   return samples;
 }
 

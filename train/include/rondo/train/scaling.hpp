@@ -21,8 +21,10 @@ namespace rondo::train {
 // backward ends, U the optimizer's pass, w_l the parameters of a layer, M of all. A(n, g) is an
 // allreduce of n elements over g ranks: that of plan_best.hpp. Reductions travel
 // one after another, each from when its gradients are final; those of adjacent layers go together
-// until they are update.bucket_bytes. Let S(L) be the end of backward or, if that is later, of the
-// reductions of layers L.
+// until they are update.bucket_bytes. Where b samples are computed in several micro-batches, one
+// after another (train.accumulate), those before the last stand in front: gradients are final in
+// the last one, so that t_l and E lie behind them, and parameters are needed in the forward of the
+// first one. Let S(L) be the end of backward or, if that is later, of the reductions of layers L.
 //
 //     synchronous   S(all) + U
 //     sharded       the same, where half of A is in S, and U is a P-th; then forward waits for the
@@ -74,6 +76,7 @@ struct ScalingOptions {
   int optimizer_elements = 1;  ///< that the optimizer keeps for a parameter: S / M
   /// The type of gradients as ranks send them: bf16 counts as half as many elements.
   tensor::DataType gradient_type = tensor::DataType::f32;
+  int micro_batches = 1;  ///< in which a rank computes its samples: as PlanOptions has it
   /// As PlanOptions::slowdown, of more than one rank: one alone has no others beside it.
   double slowdown = 1.0;
 };
@@ -93,11 +96,11 @@ struct ScalingPoint {
   [[nodiscard]] double exposed_seconds() const noexcept { return step_seconds - compute_seconds; }
 };
 
-/// A point for each number of ranks that have a sample each. The scheme and its keys are those of
-/// experiment.update; a lazy scheme's layers, if "auto", are those whose reduction is not hidden on
-/// that many ranks. Throws std::invalid_argument where an option is impossible, or where each of
-/// the numbers of ranks would leave a rank without a sample; ConfigError where lazy_layers is
-/// impossible.
+/// A point for each number of ranks that have a sample each of every micro-batch. The scheme and
+/// its keys are those of experiment.update; a lazy scheme's layers, if "auto", are those whose
+/// reduction is not hidden on that many ranks. Throws std::invalid_argument where an option is
+/// impossible, or where each of the numbers of ranks would leave a rank without a sample;
+/// ConfigError where lazy_layers is impossible.
 [[nodiscard]] RONDO_TRAIN_API std::vector<ScalingPoint> predict_scaling(
     const Model& model, const Experiment::Update& update, const ScalingOptions& options,
     const ComputeCosts& costs);
@@ -113,8 +116,8 @@ struct ScalingPoint {
 [[nodiscard]] RONDO_TRAIN_API double mean_window(const std::filesystem::path& metrics,
                                                  std::int64_t behind_step = 0);
 
-/// The samples of a rank at each number of ranks, whose work is asked of the costs. Throws as
-/// predict_scaling().
+/// The samples of a rank's micro-batches at each number of ranks, whose work is asked of the costs.
+/// Throws as predict_scaling().
 [[nodiscard]] RONDO_TRAIN_API std::vector<std::int64_t> samples_of_ranks(
     const ScalingOptions& options);
 
