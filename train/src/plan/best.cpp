@@ -25,8 +25,10 @@ namespace rondo::train {
 namespace {
 
 GridJob job_of(const Model& model, const PlanOptions& options, ProcessGrid grid) {
-  return {
-      .model = model, .options = options, .grid = grid, .shapes = shapes_of(model, options.batch)};
+  return {.model = model,
+          .options = options,
+          .grid = grid,
+          .shapes = shapes_of(model, samples_of_pass(options))};
 }
 
 // Layers that follow are counted with the one that decided how their input lies; in front of all
@@ -57,16 +59,17 @@ void describe(const GridJob& job, const FoundLayouts& found, BestPlan& plan) {
     plan.layers.push_back({.name = layer.spec.name, .split = found.layers[i].option.split});
   }
   const std::vector<std::size_t> owners = owners_of(job.model);
+  const double passes = passes_of(job.options);
   for (std::size_t i = 0; i < found.layers.size(); ++i) {
     const LayerOption& option = found.layers[i].option;
     BestLayer& counted = plan.layers[owners[i + 1]];
-    counted.compute_seconds += option.compute.total();
-    counted.exchange_seconds += option.exchange.total();
+    counted.compute_seconds += passes * option.compute.total();
+    counted.exchange_seconds += passes * option.exchange.total();
     counted.reduction_seconds += option.reduction;
-    counted.redistribution_seconds += found.layers[i].redistribution;
+    counted.redistribution_seconds += passes * found.layers[i].redistribution;
   }
   // Bringing the logits together is the last layer's cost.
-  plan.layers.back().redistribution_seconds += found.closing;
+  plan.layers.back().redistribution_seconds += passes * found.closing;
   add_up(plan);
 }
 
@@ -217,12 +220,13 @@ std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
 
 std::vector<BestPlan> measured_best_plans(const Model& model, const PlanOptions& options,
                                           ComputeTable& table, int most_measurements) {
-  const std::int64_t samples = (options.batch + options.ranks - 1) / options.ranks;
+  const std::int64_t of_all = samples_of_pass(options);
+  const std::int64_t samples = (of_all + options.ranks - 1) / options.ranks;
   // Every layer is measured unsplit first, so that each has a rate from which splits can be
   // estimated.
   for (const LocalWork& work : unsplit_work(model, samples)) table.measure(work);
   // Where memory is short, a whole model may not fit.
-  if (options.memory_limit == 0) table.measure_step(model, samples, options.batch);
+  if (options.memory_limit == 0) table.measure_step(model, samples, of_all);
   while (true) {
     std::vector<BestPlan> plans = best_plans(model, options, table);
     bool all_known = true;

@@ -29,7 +29,7 @@ struct GridJob {
   const Model& model;
   const PlanOptions& options;
   ProcessGrid grid = {};
-  std::vector<tensor::Shape> shapes = {};  // of all values, for the whole batch
+  std::vector<tensor::Shape> shapes = {};  // of all values, for the micro-batch of all ranks
   bool counts_ports = false;               // LayerOption::port
 
   // Elements of fp32 that take as many bytes as so many activations.
@@ -42,6 +42,16 @@ struct GridJob {
   }
   [[nodiscard]] ProcessGroup all() const noexcept { return {.size = grid.ranks(), .stride = 1}; }
 };
+
+// Samples that all ranks together compute in one pass through the model, the most of any.
+[[nodiscard]] inline std::int64_t samples_of_pass(const PlanOptions& options) {
+  return (options.batch + options.micro_batches - 1) / options.micro_batches;
+}
+
+// Passes through the model in a step.
+[[nodiscard]] inline double passes_of(const PlanOptions& options) {
+  return static_cast<double>(options.micro_batches);
+}
 
 // One layer of it.
 struct JobLayer {
@@ -87,8 +97,7 @@ struct JobLayer {
 // Elements that a rank holds at once of a value that lies so.
 [[nodiscard]] inline std::uint64_t held_elements(const GridJob& job, const ValueLayout& layout,
                                                  const tensor::Shape& extents) {
-  tensor::Shape box = largest_box(layout, extents, job.grid);
-  box.n = (box.n + job.options.micro_batches - 1) / job.options.micro_batches;
+  const tensor::Shape box = largest_box(layout, extents, job.grid);
   const auto elements = static_cast<std::uint64_t>(box.size());
   return (elements * tensor::size_of(job.options.type) + element_bytes - 1) / element_bytes;
 }

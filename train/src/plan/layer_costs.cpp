@@ -307,8 +307,7 @@ double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerS
 // The two buffers of a convolution by channel.
 std::int64_t gathered_elements(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
   if (!cuts_channels(split.kind) || !layer.is_convolution()) return 0;
-  const std::int64_t parts = std::int64_t{job.grid.pc} * job.options.micro_batches;
-  const std::int64_t samples = (layer.x.n + parts - 1) / parts;
+  const std::int64_t samples = (layer.x.n + job.grid.pc - 1) / job.grid.pc;
   const std::int64_t tiles = std::int64_t{split.h} * split.w;
   const auto [channels, filters] = split.channels;
   std::int64_t elements = 0;

@@ -86,20 +86,25 @@ struct LayerOption {
 // whichever takes longer: all the layers' work, or forward up to the moment when the network gets
 // something to do, and then nothing but reductions; where ports are counted, exchanges as well.
 // Both only grow with more layers.
+//
+// Of several passes, one for each micro-batch, the last reduces; those before it stand in front.
 struct StepEnd {
   double end = 0.0;      // seconds of the step
   double network = 0.0;  // forward, and all at once that the network does in backward
 
-  // With one layer more, behind those that are known.
-  [[nodiscard]] StepEnd with(const LayerOption& layer, double redistribution) const noexcept {
+  // With one layer more, behind those that are known; its costs are those of one pass.
+  [[nodiscard]] StepEnd with(const LayerOption& layer, double redistribution,
+                             int passes) const noexcept {
     const double moved = redistribution / 2.0;
     const double forward = moved + layer.exchange.forward + layer.compute.forward;
     const double weights = layer.exchange.dy + layer.compute.backward_weights;
     const double data = layer.exchange.exposed_halo(layer.compute.backward_weights) +
                         layer.compute.backward_data + layer.exchange.dx + moved;
-    return {.end = std::max(end + forward + weights + data,
-                            network + forward + weights + layer.reduction),
-            .network = network + forward + layer.reduction + layer.port};
+    // Of a kernel that takes forever nothing is multiplied by 0.
+    const double before = passes == 1 ? 0.0 : (passes - 1) * (forward + weights + data);
+    return {.end = std::max(end + before + forward + weights + data,
+                            network + before + forward + weights + layer.reduction),
+            .network = network + before + forward + layer.reduction + layer.port};
   }
 };
 

@@ -181,7 +181,7 @@ class Search {
     }
     ParetoFront& reached = next[step.apply(reading.state, option.y)];
     for (const Label& label : labels.labels()) {
-      const Label after{label.time.with(option, reading.seconds),
+      const Label after{label.time.with(option, reading.seconds, job_.options.micro_batches),
                         label.elements + option.elements + reading.elements, ways_.size()};
       // Elements only grow along a way, so one that is over the limit already is given up.
       if (elements_matter() && after.elements > most_elements_) continue;
@@ -245,11 +245,12 @@ class Search {
     std::size_t last = 0;
     for (const auto& [state, labels] : fronts) {
       const Reading closing = close(layout_in(state, 0));
+      const double of_all_passes = passes_of(job_.options) * closing.seconds;
       for (const Label& label : labels.labels()) {
         const std::uint64_t elements = label.elements + closing.elements;
         if (elements_matter() && elements > most_elements_) continue;
-        if (label.time.end + closing.seconds >= found.seconds) continue;
-        found.seconds = label.time.end + closing.seconds;
+        if (label.time.end + of_all_passes >= found.seconds) continue;
+        found.seconds = label.time.end + of_all_passes;
         found.closing = closing.seconds;
         found.elements = elements;
         last = label.step;

@@ -83,7 +83,7 @@ struct LayerStep {
 // std::invalid_argument where more than 4 are live.
 [[nodiscard]] std::vector<LayerStep> steps_of(const Model& model);
 
-// How one layer runs in the best way that was found.
+// How one layer runs in the best way that was found. Its costs are those of one pass.
 struct ChosenOption {
   LayerOption option = {};
   double redistribution = 0.0;  // seconds, of what the layer reads
@@ -91,7 +91,7 @@ struct ChosenOption {
 
 struct FoundLayouts {
   std::vector<ChosenOption> layers = {};
-  double closing = 0.0;        // seconds of gathering the logits
+  double closing = 0.0;        // seconds of gathering the logits, in one pass
   double seconds = 0.0;        // of the step
   std::uint64_t elements = 0;  // of all options, the model's input and redistributed values
 };

@@ -1,6 +1,6 @@
 // A step's layers one after another, forward and back, beside its reductions, in the buckets of the
 // runtime, from the output side on. What layers exchange in backward and the reductions leave a
-// rank by the same port, one message behind the other.
+// rank by the same port, one message behind the other. Of several micro-batches the last reduces.
 
 #include "plan/step_timeline.hpp"
 
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <deque>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include <rondo/sync/buckets.hpp>
@@ -222,10 +223,12 @@ class Port {
 
 }  // namespace
 
-double bucketed_seconds(const GridJob& job, const FoundLayouts& found) {
-  const SendingCosts costs(job);
-  const std::vector<GradientBucket> buckets = gradient_buckets(job, found);
-  double now = found.closing;
+namespace {
+
+// When a pass that begins at `now` has ended, and with it the reductions of `buckets`.
+double end_of_pass(double now, const FoundLayouts& found, const SendingCosts& costs,
+                   std::span<const GradientBucket> buckets) {
+  now += found.closing;
   for (const ChosenOption& layer : found.layers) {
     now +=
         layer.redistribution / 2.0 + layer.option.exchange.forward + layer.option.compute.forward;
@@ -248,6 +251,18 @@ double bucketed_seconds(const GridJob& job, const FoundLayouts& found) {
     now = port.exchange(now, costs.of_redistribution(layer.redistribution / 2.0));
   }
   return std::max(now, port.finish());
+}
+
+}  // namespace
+
+double bucketed_seconds(const GridJob& job, const FoundLayouts& found) {
+  const SendingCosts costs(job);
+  const std::vector<GradientBucket> buckets = gradient_buckets(job, found);
+  double before_last = 0.0;
+  if (job.options.micro_batches > 1) {
+    before_last = (passes_of(job.options) - 1.0) * end_of_pass(0.0, found, costs, {});
+  }
+  return end_of_pass(before_last, found, costs, buckets);
 }
 
 }  // namespace rondo::train

@@ -24,7 +24,8 @@ struct GradientBucket {
 // update.bucket_bytes says (options.bucket_bytes): what the search counts layer by layer. Weight
 // gradients that go over the same ranks share a bucket; it is sent when the last of them are final
 // and the bucket before has arrived. Messages of reductions and exchanges wait for each other where
-// they leave the node, of which the search knows at most how long they keep the port busy.
+// they leave the node, of which the search knows at most how long they keep the port busy. Passes
+// of micro-batches before the last one reduce nothing.
 [[nodiscard]] double bucketed_seconds(const GridJob& job, const FoundLayouts& found);
 
 }  // namespace rondo::train

@@ -83,7 +83,8 @@ struct PlanOptions {
   /// best_plans() counts shares while it searches; what a rank takes in the end is update_bytes,
   /// which therefore is needed.
   bool divides_optimizer = false;
-  /// In which a rank computes its part of a batch: memory follows it, and each needs a sample.
+  /// In which a rank computes its part of a batch: memory and the time of best_plans() follow it,
+  /// and each needs a sample. The closed forms count messages as if there were one.
   int micro_batches = 1;
   int threads = 1;  ///< of a rank; only memory follows them
   /// best_plans(): of weight gradients, in which adjacent layers are reduced together; 0: each
@@ -146,9 +147,10 @@ struct GridPlan {
   double communication_seconds = 0.0;
   std::optional<double> compute_seconds = {};  ///< none without PlanOptions::flops
   std::uint64_t bytes_per_rank = 0;
-  /// Why nobody should use it; empty: usable. A rank would have no sample; fewer than 16 of a
-  /// layer's filters, which starves the kernels; fewer rows of the image than the halo (fully
-  /// connected layers are not checked, the form counts them as 1x1); or too little memory.
+  /// Why nobody should use it; empty: usable. A rank, or one of its micro-batches, would have no
+  /// sample; fewer than 16 of a layer's filters, which starves the kernels; fewer rows of the image
+  /// than the halo (fully connected layers are not checked, the form counts them as 1x1); or too
+  /// little memory.
   std::string refused = {};
   std::vector<LayerPlan> layers = {};
 

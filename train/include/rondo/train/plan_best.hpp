@@ -81,6 +81,10 @@ namespace rondo::train {
 // while backward goes on, one layer after another, each from when its own are final. The halo of dy
 // travels while the gradients of its layer's weights are computed. Nothing else is hidden behind
 // computation. Half of a redistribution belongs to either direction.
+//
+// In k micro-batches (options.micro_batches) n is B / P_c / k, rounded up: k passes of forward and
+// backward follow each other, each with its own exchanges and redistributions, and only the last
+// one hides reductions.
 
 /// One convolution or fully connected layer, with all that follows its layout.
 struct BestLayer {
@@ -168,8 +172,8 @@ struct BestPlan {
 /// The same as a section of a configuration.
 [[nodiscard]] RONDO_TRAIN_API std::string grid_section(const BestPlan& plan);
 
-/// All that the ranks of `plan` compute: an entry for each layer of the model, of the rank that has
-/// most to do. Empty for a refused plan.
+/// All that the ranks of `plan` compute in one micro-batch: an entry for each layer of the model,
+/// of the rank that has most to do. Empty for a refused plan.
 [[nodiscard]] RONDO_TRAIN_API std::vector<LocalWork> work_of(const Model& model,
                                                              const PlanOptions& options,
                                                              const BestPlan& plan);
