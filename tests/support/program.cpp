@@ -158,6 +158,13 @@ Ended rondo(const std::vector<std::string>& arguments, const Environment& enviro
   return Program(rondo_command(arguments), environment, input).wait();
 }
 
+Ended rondo_redirected(const std::string& redirections, const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {"sh", "-c", R"(exec "$0" "$@" )" + redirections};
+  const std::vector<std::string> words = rondo_command(arguments);
+  command.insert(command.end(), words.begin(), words.end());
+  return Program(command).wait();
+}
+
 std::vector<std::string> lines(const std::string& text) {
   std::vector<std::string> result;
   std::istringstream stream(text);

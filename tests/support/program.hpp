@@ -82,6 +82,9 @@ class Program {
 Ended rondo(const std::vector<std::string>& arguments, const Environment& environment = {},
             const std::string& input = {});
 
+/// The same behind redirections of a shell, as in "2>/dev/full" or ">&-".
+Ended rondo_redirected(const std::string& redirections, const std::vector<std::string>& arguments);
+
 /// The lines of `text`, without their ends.
 [[nodiscard]] std::vector<std::string> lines(const std::string& text);
 

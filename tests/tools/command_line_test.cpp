@@ -51,14 +51,21 @@ TEST(CommandLineTest, FailsWhereItsOutputIsLost) {
   const std::vector<std::vector<std::string>> commands = {
       {"--help"}, {"--version"}, {"train", "--help"}, {"init", "lenet5"}, {"info"}};
   for (const std::vector<std::string>& arguments : commands) {
-    std::vector<std::string> command = {"sh", "-c", R"(exec "$0" "$@" >/dev/full)", rondo_path()};
-    command.insert(command.end(), arguments.begin(), arguments.end());
-
-    const Ended ended = Program(command).wait();
+    const Ended ended = rondo_redirected(">/dev/full", arguments);
 
     EXPECT_EQ(ended.status, 1);
     EXPECT_EQ(ended.err, "rondo: cannot write to standard output: No space left on device\n");
   }
+}
+
+// It was aborted: the words could not be written.
+TEST(CommandLineTest, HasItsStatusWhereItsErrorsAreLost) {
+  const char* const lost = "2>/dev/full";
+  EXPECT_EQ(rondo_redirected(lost, {"walk"}).status, 2);
+  EXPECT_EQ(rondo_redirected(lost, {"eval", "--bogus"}).status, 2);
+  EXPECT_EQ(rondo_redirected(lost, {"config", "absent.toml"}).status, 2);
+  EXPECT_EQ(rondo_redirected(lost, {"run", "-n", "2", "--", "true"}).status, 0);
+  EXPECT_EQ(rondo_redirected(lost, {"run", "-n", "2", "--", "false"}).status, 1);
 }
 
 // It said nothing: that was left to rank 0, which need not have the same files.

@@ -43,9 +43,13 @@ class TrainTest : public testing::Test {
   [[nodiscard]] std::string out() const { return scratch_.path() / "run"; }
 
   [[nodiscard]] Ended train(const std::vector<std::string>& more) const {
-    std::vector<std::string> arguments = {"train", config(), "--out", out(), "--threads", "1"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return rondo(arguments);
+    return rondo(words_of_train(more));
+  }
+  [[nodiscard]] std::vector<std::string> words_of_train(
+      const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"train", config(), "--out", out(), "--threads", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
   }
 
   [[nodiscard]] std::string file(const std::string& name) const {
@@ -165,6 +169,24 @@ TEST_F(TrainTest, WritesTheMetricsAndNothingElseToStdoutAsJson) {
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.out, file("metrics.jsonl"));
   EXPECT_THAT(ended.err, HasSubstr("epoch 2/2"));
+}
+
+// A line of progress ended the training.
+TEST_F(TrainTest, TrainsWhereItsWordsAreLost) {
+  const Ended ended =
+      rondo_redirected("2>/dev/full", words_of_train({"-n", "2", "--format", "json"}));
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(events_of(ended.out), Contains("end"));
+  EXPECT_TRUE(fs::exists(fs::path(out()) / "model.safetensors"));
+}
+
+// It gave no reason.
+TEST_F(TrainTest, TrainsAndFailsWhereItsOutputIsLost) {
+  const Ended ended = rondo_redirected(">/dev/full", words_of_train({"-n", "2"}));
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(complaints(ended.err),
+              Contains("rondo: rank 0: cannot write to standard output: No space left on device"));
+  EXPECT_TRUE(fs::exists(fs::path(out()) / "model.safetensors"));
 }
 
 TEST_F(TrainTest, IsARankUnderRondoRun) {

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -28,6 +27,7 @@
 #include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
+#include "say.hpp"
 #include "world.hpp"
 
 namespace rondo::tools {
@@ -256,7 +256,7 @@ int measure_as_rank(const Bench& bench, const BenchOptions& options) {
   // Every rank decides from the same numbers, so the job has one status.
   const auto lines = complaints(rows, options.least_bus_gb_per_second);
   for (const std::string& line : lines) {
-    if (prints) fmt::print(stderr, "rondo: {}\n", line);
+    if (prints) say("rondo: {}\n", line);
   }
   return lines.empty() ? exit_done : exit_failed;
 }

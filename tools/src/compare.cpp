@@ -34,6 +34,7 @@
 #include "failure.hpp"
 #include "files.hpp"
 #include "options.hpp"
+#include "say.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -131,8 +132,8 @@ class Runner {
 
   [[nodiscard]] int run_all() {
     const std::size_t all = plan_.runs.size();
-    fmt::print(stderr, "rondo: {} of {} to run, in {}\n", left_,
-               counted(static_cast<std::int64_t>(all), "run"), request_.folder.string());
+    say("rondo: {} of {} to run, in {}\n", left_, counted(static_cast<std::int64_t>(all), "run"),
+        request_.folder.string());
     print_placement_note();
     for (PlannedRun& run : plan_.runs) {
       if (!must_run(run)) continue;
@@ -143,7 +144,7 @@ class Runner {
       write_csv();
     }
     if (end_signal_ == 0) return status_;
-    fmt::print(stderr, "rondo: interrupted; the same command goes on with what is missing\n");
+    say("rondo: interrupted; the same command goes on with what is missing\n");
     return signal_base + end_signal_;
   }
 
@@ -155,7 +156,7 @@ class Runner {
  private:
   void print_placement_note() const {
     const std::string& note = plan_.runs.front().training.placement.note;
-    if (left_ > 0 && !note.empty()) fmt::print(stderr, "rondo: {}\n", note);
+    if (left_ > 0 && !note.empty()) say("rondo: {}\n", note);
   }
 
   // The run's result is read from its folder, never from the ranks.
@@ -165,11 +166,10 @@ class Runner {
     run.found = find_run(run.request.folder, run.training);
     if (run.found.state == RunState::completed) {
       const SchemeSummary one = summarise({}, 1, {&run.found.record, 1}, std::nullopt);
-      fmt::print(stderr, "rondo: {}/{} {}: accuracy {:.2f} %, best {:.2f} %, {:.1f} s\n", begun_,
-                 left_, run.name, one.final_accuracy->mean, one.best_accuracy->mean, *one.seconds);
+      say("rondo: {}/{} {}: accuracy {:.2f} %, best {:.2f} %, {:.1f} s\n", begun_, left_, run.name,
+          one.final_accuracy->mean, one.best_accuracy->mean, *one.seconds);
     } else if (end_signal_ == 0) {
-      fmt::print(stderr, "rondo: {}/{} {}: failed with status {}\n", begun_, left_, run.name,
-                 status);
+      say("rondo: {}/{} {}: failed with status {}\n", begun_, left_, run.name, status);
     }
     if (status_ == exit_done && end_signal_ == 0) status_ = status;
   }
@@ -249,8 +249,7 @@ int print_table(const CompareRequest& request) {
   const Plan plan = make_plan(request);
   for (const PlannedRun& run : plan.runs) {
     if (run.found.state != RunState::different) continue;
-    fmt::print(stderr, "rondo: {} is left out: {}\n", run.request.folder.string(),
-               run.found.difference);
+    say("rondo: {} is left out: {}\n", run.request.folder.string(), run.found.difference);
   }
   print(comparison_of(plan, request));
   return exit_done;

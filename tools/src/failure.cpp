@@ -5,10 +5,7 @@
 
 #include "failure.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -20,6 +17,7 @@
 
 #include "launch/environment.hpp"
 #include "machine.hpp"
+#include "say.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -104,11 +102,11 @@ int report(const std::exception_ptr& exception) {
   const auto rank = own_rank();
   // A launcher, or a command without ranks.
   if (!rank) {
-    fmt::print(stderr, "rondo: {}\n", failure.text);
+    say("rondo: {}\n", failure.text);
   } else if (!failure.on_all_ranks) {
-    fmt::print(stderr, "rondo: rank {}: {}\n", *rank, failure.text);
+    say("rondo: rank {}: {}\n", *rank, failure.text);
   } else if (*rank == "0") {
-    fmt::print(stderr, "rondo: {}\n", failure.text);
+    say("rondo: {}\n", failure.text);
   } else if (speaks_beside_rank_0()) {
     print_of_rank(*rank, host_name(), failure.text);
   }
@@ -116,7 +114,7 @@ int report(const std::exception_ptr& exception) {
 }
 
 void print_of_rank(std::string_view rank, std::string_view host, std::string_view text) {
-  fmt::print(stderr, "rondo: rank {} on {}: {}\n", rank, host, text);
+  say("rondo: rank {} on {}: {}\n", rank, host, text);
 }
 
 }  // namespace rondo::tools

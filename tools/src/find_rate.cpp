@@ -27,6 +27,7 @@
 #include "failure.hpp"
 #include "files.hpp"
 #include "options.hpp"
+#include "say.hpp"
 #include "table.hpp"
 #include "train/training.hpp"
 
@@ -191,10 +192,9 @@ int find_rate(const FindRateOptions& options) {
     fmt::print("The sweep is in {}\n", folder.string());
   }
   if (!stopped) return exit_done;
-  fmt::print(stderr,
-             "rondo: the sweep was stopped after {} of {} steps; {} has these, and nothing can go "
-             "on from them\n",
-             sweep.points.size(), options.steps, (folder / "find-rate.json").string());
+  say("rondo: the sweep was stopped after {} of {} steps; {} has these, and nothing can go "
+      "on from them\n",
+      sweep.points.size(), options.steps, (folder / "find-rate.json").string());
   return exit_stopped;
 }
 

@@ -24,6 +24,7 @@
 
 #include "command.hpp"
 #include "failure.hpp"
+#include "say.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -68,7 +69,7 @@ int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
     return status;
   }
   const std::string name = name_of(*innermost(app));
-  fmt::print(stderr, "{}: {}; see {} --help\n", name, error.what(), name);
+  say("{}: {}; see {} --help\n", name, error.what(), name);
   return exit_usage;
 }
 
@@ -141,7 +142,7 @@ void expect_written_output() {
   errno = 0;
   const bool fails_now = std::fflush(stdout) != 0;
   if (!failed_before && !fails_now) return;
-  const int reason = errno;
+  const int reason = lost_output() != 0 ? lost_output() : errno;
   if (is_broken_pipe(STDOUT_FILENO)) return;
   errno = reason;
   if (errno == 0) throw std::runtime_error(output_is_lost);  // the reason is forgotten

@@ -16,6 +16,7 @@
 #include "failure.hpp"
 #include "files.hpp"
 #include "report/report.hpp"
+#include "say.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -51,7 +52,7 @@ int run_report(const ReportOptions& options) {
   const fs::path out = output_of(options);
   replace_file(out, page_of(data), "choose another file with --out");
   for (const auto& problem : data["problems"]) {
-    fmt::print(stderr, "rondo: {}\n", problem.get<std::string>());
+    say("rondo: {}\n", problem.get<std::string>());
   }
   // The answer is worth more than the page to whoever reads a log.
   if (data.contains("advice")) {

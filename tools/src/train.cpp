@@ -25,6 +25,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -42,6 +43,7 @@
 #include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
 #include "options.hpp"
+#include "say.hpp"
 #include "train/profile.hpp"
 #include "train/training.hpp"
 #include "world.hpp"
@@ -115,10 +117,9 @@ class DumpRequest {
     const auto path = transport::FlightRecord::path_in(folder, world.rank());
     try {
       world.dump_flight_record(path);
-      fmt::print(stderr, "rondo: rank {}: the flight record is in {}\n", world.rank(),
-                 path.string());
+      say("rondo: rank {}: the flight record is in {}\n", world.rank(), path.string());
     } catch (const std::system_error& error) {
-      fmt::print(stderr, "rondo: rank {}: {}\n", world.rank(), error.what());
+      say("rondo: rank {}: {}\n", world.rank(), error.what());
     }
   }
 
@@ -167,8 +168,7 @@ class MetricsEcho {
     rest_.append(std::istreambuf_iterator<char>(file_), {});
     const std::size_t end = rest_.rfind('\n');
     if (end == std::string::npos) return;
-    std::fwrite(rest_.data(), 1, end + 1, stream_);
-    std::fflush(stream_);
+    put(stream_, std::string_view(rest_).substr(0, end + 1));
     rest_.erase(0, end + 1);
   }
 
@@ -182,8 +182,7 @@ class MetricsEcho {
 // A script that starts a run again until it has completed gives --resume auto once more.
 bool nothing_is_left(const std::string& resume, const RunFolder& folder) {
   if (resume != "auto" || !folder.is_complete()) return false;
-  fmt::print(stderr, "rondo: {}: the run has completed; nothing is left to do\n",
-             folder.path().string());
+  say("rondo: {}: the run has completed; nothing is left to do\n", folder.path().string());
   return true;
 }
 

@@ -19,6 +19,7 @@
 #include <rondo/transport/communicator.hpp>
 
 #include "failure.hpp"
+#include "say.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -53,9 +54,9 @@ transport::FabricOptions fabric_options(const train::Experiment::Transport& sect
 // One line on stderr: who waits for whom, and in what.
 void report_stall(const transport::Stall& stall) {
   const bool one = stall.missing.size() == 1;
-  fmt::print(stderr, "rondo: rank {}: has waited {:.0f} s for rank{} {} in {}\n", stall.rank,
-             static_cast<double>(stall.duration.count()) / 1e3, one ? "" : "s",
-             fmt::join(stall.missing, ", "), stall.operation);
+  say("rondo: rank {}: has waited {:.0f} s for rank{} {} in {}\n", stall.rank,
+      static_cast<double>(stall.duration.count()) / 1e3, one ? "" : "s",
+      fmt::join(stall.missing, ", "), stall.operation);
 }
 
 #if defined(_OPENMP)

@@ -29,6 +29,7 @@
 
 #include "bench/shared_block.hpp"
 #include "machine.hpp"
+#include "say.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -235,11 +236,11 @@ std::string version_of(const std::string& route) {
 // Delays are named, so that nobody takes a slowed link for a slow one.
 void print_links(const transport::World& world) {
   const bool several = world.nodes() > 1;
-  fmt::print(stderr, "# inside a node: shm; between nodes: {}{}\n", world.route(),
-             several ? version_of(world.route()) : "");
+  say("# inside a node: shm; between nodes: {}{}\n", world.route(),
+      several ? version_of(world.route()) : "");
   const std::string injected = injected_delays();
   if (!several || injected.empty()) return;
-  fmt::print(stderr, "# delays are injected between nodes: {}\n", injected);
+  say("# delays are injected between nodes: {}\n", injected);
 }
 
 // A column has the same name for people and programs.
@@ -367,12 +368,12 @@ std::vector<std::string> complaints(const std::vector<BenchRow>& rows,
 // To stderr: a table that is piped into a file keeps what it was measured with on the terminal.
 void print_header(const transport::World& world, const Bench& bench, const std::string& wait,
                   int threads) {
-  fmt::print(stderr, "# rondo {}: {}\n", RONDO_VERSION, what_is_measured(bench));
-  fmt::print(stderr, "# {} on {}, {} each, wait {}{}\n", counted(world.size(), "rank"),
-             counted(world.nodes(), "node"), counted(threads, "thread"), wait,
-             world.oversubscribed() ? ", more ranks than CPUs" : "");
+  say("# rondo {}: {}\n", RONDO_VERSION, what_is_measured(bench));
+  say("# {} on {}, {} each, wait {}{}\n", counted(world.size(), "rank"),
+      counted(world.nodes(), "node"), counted(threads, "thread"), wait,
+      world.oversubscribed() ? ", more ranks than CPUs" : "");
   print_links(world);
-  fmt::print(stderr, "# rank 0 may use {}\n", describe(read_machine().cores));
+  say("# rank 0 may use {}\n", describe(read_machine().cores));
 }
 
 }  // namespace rondo::tools

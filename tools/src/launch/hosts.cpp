@@ -40,6 +40,7 @@
 #include "launch/spawn.hpp"
 #include "launch/supervisor.hpp"
 #include "options.hpp"
+#include "say.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -437,17 +438,16 @@ int launch_on_hosts(const std::vector<std::string>& command, const LaunchRequest
   try {
     status = run_parts(parts, hosts, orders);
   } catch (const ExecuteError& error) {
-    fmt::print(stderr, "rondo: {}\n", error.what());
+    say("rondo: {}\n", error.what());
     return exit_status_of(error);
   }
   const std::string program = own_command({}).front();
   if (status == exit_of_agent) {
     // A rank may have ended so, too.
-    fmt::print(stderr, "rondo: a host may not be reachable by '{}'; try: {} HOST {} --version\n",
-               hosts.agent, hosts.agent, program);
+    say("rondo: a host may not be reachable by '{}'; try: {} HOST {} --version\n", hosts.agent,
+        hosts.agent, program);
   } else if (status == exit_not_found) {
-    fmt::print(stderr, "rondo: a host may have no {}; try: {} HOST {} --version\n", program,
-               hosts.agent, program);
+    say("rondo: a host may have no {}; try: {} HOST {} --version\n", program, hosts.agent, program);
   }
   return status;
 }

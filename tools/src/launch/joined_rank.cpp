@@ -7,13 +7,11 @@
 
 #include "launch/joined_rank.hpp"
 
-#include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -25,6 +23,7 @@
 
 #include "failure.hpp"
 #include "launch/environment.hpp"
+#include "say.hpp"
 #include "table.hpp"
 #include "world.hpp"
 
@@ -126,8 +125,8 @@ void print_share(const transport::World& world, const Share& share) {
   const std::string where = !share.cores.empty() ? describe(share.cores)
                             : share.note.empty() ? "not bound"
                                                  : share.note;
-  fmt::print(stderr, "rondo: rank {} on {}: pid {}, {}, {}\n", world.rank(), info.host, info.pid,
-             where, counted(share.threads, "thread"));
+  say("rondo: rank {} on {}: pid {}, {}, {}\n", world.rank(), info.host, info.pid, where,
+      counted(share.threads, "thread"));
 }
 
 // The ranks of one host fail alike, those of another may not. A mistake is said by rank 0, so on

@@ -48,6 +48,7 @@
 #include "launch/spawn.hpp"
 #include "machine.hpp"
 #include "options.hpp"
+#include "say.hpp"
 #include "table.hpp"
 #include "world.hpp"
 
@@ -109,16 +110,14 @@ class FlightRecords {
 // "rondo: rank 0: pid 123, cores 0-3, 4 threads"; "rank 0 on node1" in a job on several hosts.
 void print_rank(const Job& job, int index, pid_t pid) {
   const auto& cores = job.placement.cores[static_cast<std::size_t>(index)];
-  fmt::print(stderr, "rondo: rank {}{}: pid {}, {}, {}\n", job.first + index,
-             job.host.empty() ? "" : " on " + job.host, pid,
-             cores.empty() ? "not bound" : describe(cores),
-             counted(job.placement.threads, "thread"));
+  say("rondo: rank {}{}: pid {}, {}, {}\n", job.first + index,
+      job.host.empty() ? "" : " on " + job.host, pid, cores.empty() ? "not bound" : describe(cores),
+      counted(job.placement.threads, "thread"));
 }
 
 void print_placement(const Placement& placement, int nodes) {
-  if (!placement.note.empty()) fmt::print(stderr, "rondo: {}\n", placement.note);
-  if (nodes > 1)
-    fmt::print(stderr, "rondo: {} ranks count as {} nodes\n", placement.ranks(), nodes);
+  if (!placement.note.empty()) say("rondo: {}\n", placement.note);
+  if (nodes > 1) say("rondo: {} ranks count as {} nodes\n", placement.ranks(), nodes);
 }
 
 // Only rank 0 gets the listening socket; all get the secret and a recorder of their own.
@@ -261,7 +260,7 @@ JobEnd launch(const Job& job, const HeldSignals& signals, Bootstrap bootstrap) {
     if (!job.host.empty()) std::signal(SIGPIPE, SIG_IGN);
   } catch (const ExecuteError& error) {
     supervisor.kill_all();
-    fmt::print(stderr, "rondo: {}\n", error.what());
+    say("rondo: {}\n", error.what());
     return {.status = exit_status_of(error)};
   } catch (...) {  // as where there are too many processes: those that were started wait in vain
     supervisor.kill_all();

@@ -27,6 +27,7 @@
 #include "failure.hpp"
 #include "options.hpp"
 #include "plan/job.hpp"
+#include "say.hpp"
 #include "table.hpp"
 
 namespace rondo::tools {
@@ -178,10 +179,9 @@ void keep_times(const train::ComputeTable& table) {
   try {
     table.save();
   } catch (const std::runtime_error& error) {
-    fmt::print(stderr,
-               "rondo: the measured times are not kept, and will be measured again: {}; set "
-               "XDG_CACHE_HOME to a folder that can be written\n",
-               error.what());
+    say("rondo: the measured times are not kept, and will be measured again: {}; set "
+        "XDG_CACHE_HOME to a folder that can be written\n",
+        error.what());
   }
 }
 

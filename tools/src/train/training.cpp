@@ -30,6 +30,7 @@
 
 #include "failure.hpp"
 #include "files.hpp"
+#include "say.hpp"
 #include "table.hpp"
 
 namespace rondo::tools {
@@ -447,22 +448,19 @@ void ProgressLine::show(const train::Progress& progress) {
   next_ = now + refresh_interval;
   // The last column stays free: some terminals wrap there.
   const std::size_t width = std::max<std::size_t>(terminal_width(fileno(stream_)), 2) - 1;
-  fmt::print(stream_, "\r{}\x1b[K", format_progress(progress, width));
-  std::fflush(stream_);
+  put(stream_, fmt::format("\r{}\x1b[K", format_progress(progress, width)));
   live_ = true;
 }
 
 void ProgressLine::print(const std::string& line) {
   clear();
-  fmt::print(stream_, "{}\n", line);
-  std::fflush(stream_);
+  put(stream_, line + "\n");
 }
 
 // Removes the live line, so that what is printed next begins at the left.
 void ProgressLine::clear() {
   if (!live_) return;
-  fmt::print(stream_, "\r\x1b[K");
-  std::fflush(stream_);
+  put(stream_, "\r\x1b[K");
   live_ = false;
 }
 

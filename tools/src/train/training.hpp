@@ -112,7 +112,7 @@ struct Training {
 [[nodiscard]] std::string format_epoch(const train::EpochMetrics& metrics, std::int64_t epochs);
 
 /// Shows how training goes on: on a terminal a line that is written over in place, elsewhere a
-/// line every `every` steps.
+/// line every `every` steps. A line that cannot be written is lost, as put() says.
 class ProgressLine {
  public:
   /// Writes to `stream`, which must stay open.
