@@ -60,12 +60,26 @@ TEST(CommandLineTest, FailsWhereItsOutputIsLost) {
 
 // It was aborted: the words could not be written.
 TEST(CommandLineTest, HasItsStatusWhereItsErrorsAreLost) {
-  const char* const lost = "2>/dev/full";
-  EXPECT_EQ(rondo_redirected(lost, {"walk"}).status, 2);
-  EXPECT_EQ(rondo_redirected(lost, {"eval", "--bogus"}).status, 2);
-  EXPECT_EQ(rondo_redirected(lost, {"config", "absent.toml"}).status, 2);
-  EXPECT_EQ(rondo_redirected(lost, {"run", "-n", "2", "--", "true"}).status, 0);
-  EXPECT_EQ(rondo_redirected(lost, {"run", "-n", "2", "--", "false"}).status, 1);
+  for (const char* lost : {"2>/dev/full", "2>&-"}) {
+    EXPECT_EQ(rondo_redirected(lost, {"walk"}).status, 2) << lost;
+    EXPECT_EQ(rondo_redirected(lost, {"eval", "--bogus"}).status, 2) << lost;
+    EXPECT_EQ(rondo_redirected(lost, {"config", "absent.toml"}).status, 2) << lost;
+    EXPECT_EQ(rondo_redirected(lost, {"run", "-n", "2", "--", "true"}).status, 0) << lost;
+    EXPECT_EQ(rondo_redirected(lost, {"run", "-n", "2", "--", "false"}).status, 1) << lost;
+  }
+}
+
+// A file that was opened later had the number of the closed stream.
+TEST(CommandLineTest, StartsProgramsWithAllStandardStreams) {
+  const std::string program = "read line; test -e /proc/$$/fd/0 -a -e /proc/$$/fd/1";
+  const Ended ended = rondo_redirected("<&- >&-", {"run", "-n", "2", "--", "sh", "-c", program});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+}
+
+TEST(CommandLineTest, FailsWhereItsOutputIsClosed) {
+  const Ended ended = rondo_redirected(">&-", {"init", "lenet5"});
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_EQ(ended.err, "rondo: cannot write to standard output: Bad file descriptor\n");
 }
 
 // It said nothing: that was left to rank 0, which need not have the same files.

@@ -3,6 +3,10 @@
 
 #include "machine.hpp"
 
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <set>
 
@@ -11,6 +15,7 @@
 
 #include "failure.hpp"
 #include "launch/joined_rank.hpp"
+#include "launch/spawn.hpp"
 #include "launch/supervisor.hpp"
 
 namespace rondo::tools::launch_test {
@@ -34,6 +39,17 @@ std::set<int> domains_of(const std::vector<Core>& cores) {
   std::set<int> domains;
   for (const Core& core : cores) domains.insert(core.numa_domain);
   return domains;
+}
+
+// The command had no such stream.
+TEST(SpawnTest, KeepsAStreamThatIsGivenUnderItsOwnNumber) {
+  ASSERT_EQ(fcntl(STDIN_FILENO, F_SETFD, FD_CLOEXEC), 0);
+  const pid_t child =
+      start({.command = {"sh", "-c", "test -e /proc/$$/fd/0"}, .input = STDIN_FILENO});
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  fcntl(STDIN_FILENO, F_SETFD, 0);
 }
 
 TEST(PlacementTest, DefaultsToOneRankPerDomainWithAllOfItsCores) {

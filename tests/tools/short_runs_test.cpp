@@ -113,6 +113,15 @@ TEST_F(FindRateTest, LeavesNoModel) {
   EXPECT_FALSE(fs::exists(folder() / "checkpoints"));
 }
 
+// Its ranks had no standard output.
+TEST_F(FindRateTest, SweepsWhereItsOutputIsClosed) {
+  const Ended ended = rondo_redirected(">&-", words_of("find-rate", {"--steps", "10"}));
+
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(ended.err, HasSubstr("rondo: cannot write to standard output: Bad file descriptor"));
+  EXPECT_FALSE(file("find-rate.json")["points"].empty());
+}
+
 // It left a checkpoint that nothing goes on from, and not what it had measured.
 TEST_F(FindRateTest, WritesWhatItHasMeasuredWhenItIsStopped) {
   Program program(rondo_command(words_of("find-rate", {"--steps", "1000000"})));

@@ -189,6 +189,15 @@ TEST_F(TrainTest, TrainsAndFailsWhereItsOutputIsLost) {
   EXPECT_TRUE(fs::exists(fs::path(out()) / "model.safetensors"));
 }
 
+// What was printed went into memory that the ranks share.
+TEST_F(TrainTest, TrainsAndFailsWhereItsOutputIsClosed) {
+  const Ended ended = rondo_redirected(">&-", words_of_train({"-n", "2"}));
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(complaints(ended.err),
+              Contains("rondo: rank 0: cannot write to standard output: Bad file descriptor"));
+  EXPECT_TRUE(fs::exists(fs::path(out()) / "model.safetensors"));
+}
+
 TEST_F(TrainTest, IsARankUnderRondoRun) {
   const Ended ended = rondo({"run", "-n", "2", "--", rondo_path(), "train", "--out", out(),
                              "--threads", "1", "--format", "json", config()});

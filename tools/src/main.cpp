@@ -4,6 +4,7 @@
 // Each subcommand adds itself (add_NAME in its own file), with its options and the function that
 // runs it; the list below is all that this file knows of them.
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -103,6 +104,15 @@ void expect_dashes_before_program(const CLI::App& app, const CommandLine& line) 
                   fmt::join(program, left.end(), " ")));
 }
 
+// The next files that are opened would take the numbers of closed standard streams, and what is
+// printed would go into them. Writing still fails, as for a closed one: these are only for reading.
+void fill_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // open() takes the lowest number that is free. Programs that are started inherit it.
+    if (fcntl(stream, F_GETFD) < 0) static_cast<void>(open("/dev/null", O_RDONLY));
+  }
+}
+
 int run_command_line(int argc, char** argv) {
   const CommandLine line = split(argc, argv);
   int status = exit_done;
@@ -150,6 +160,7 @@ void expect_written_output() {
 }
 
 int run_and_write(int argc, char** argv) {
+  fill_standard_streams();
   try {
     const int status = run_command_line(argc, argv);
     if (status == exit_done) expect_written_output();

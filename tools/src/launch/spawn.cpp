@@ -33,10 +33,18 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
+// Makes `source` a standard stream of the command. Where it is already, dup2() would leave it to be
+// closed by execvpe().
+void become_stream(int source, int stream) {
+  const int result = source == stream ? fcntl(stream, F_SETFD, 0) : dup2(source, stream);
+  if (result < 0) throw std::system_error(errno, std::generic_category());
+}
+
 // Standard input of all ranks but the first.
-bool read_nothing() noexcept {
+void read_nothing() {
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
+  if (null < 0) throw std::system_error(errno, std::generic_category());
+  become_stream(null, STDIN_FILENO);
 }
 
 // All other descriptors are closed by execvpe().
@@ -57,14 +65,10 @@ void keep_open(const std::vector<int>& descriptors) {
     if (getppid() != parent) _exit(1);
     if (!spawn.cpus.empty()) bind_to(spawn.cpus);
     if (spawn.own_group) setpgid(0, 0);
-    if (spawn.input >= 0 && dup2(spawn.input, STDIN_FILENO) < 0)
-      throw std::system_error(errno, std::generic_category());
-    if (spawn.input < 0 && !spawn.keeps_stdin && !read_nothing())
-      throw std::system_error(errno, std::generic_category());
-    if (spawn.output >= 0 && dup2(spawn.output, STDOUT_FILENO) < 0)
-      throw std::system_error(errno, std::generic_category());
-    if (spawn.errors >= 0 && dup2(spawn.errors, STDERR_FILENO) < 0)
-      throw std::system_error(errno, std::generic_category());
+    if (spawn.input >= 0) become_stream(spawn.input, STDIN_FILENO);
+    if (spawn.input < 0 && !spawn.keeps_stdin) read_nothing();
+    if (spawn.output >= 0) become_stream(spawn.output, STDOUT_FILENO);
+    if (spawn.errors >= 0) become_stream(spawn.errors, STDERR_FILENO);
     keep_open(spawn.descriptors);
     auto command = pointers(spawn.command);
     auto environment = pointers(spawn.environment);
