@@ -57,7 +57,8 @@ void cut_file(const std::filesystem::path& file, std::uint64_t length) {
 }
 
 // How long a run that was ended may take to let go of its folder, and how often it is looked at.
-constexpr auto lock_time = std::chrono::seconds(10);
+// Less than transport.stall_warning_seconds usually is: the other ranks wait for rank 0 meanwhile.
+constexpr auto lock_time = std::chrono::seconds(8);
 constexpr auto lock_interval = std::chrono::milliseconds(100);
 
 }  // namespace
