@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include <rondo/train/dataset.hpp>
+
 #include "failure.hpp"
 #include "files.hpp"
 #include "say.hpp"
@@ -302,7 +304,16 @@ void RunFolder::make(const std::string& config) {
   // A config.toml that is there is the same, or that of the run which goes on: rank 0 writes it
   // anew once a checkpoint fits.
   wrote_config_ = !is_there(path_ / "config.toml");
-  if (wrote_config_) write_config(path_, config);
+  if (!wrote_config_) return;
+  try {
+    write_config(path_, config);
+  } catch (const train::DataError&) {
+    if (!is_there(path_ / "config.toml")) throw;
+    // A run that began at the same moment has written it, by the same name aside. It stays.
+    wrote_config_ = false;
+    throw UsageError(path_.string() +
+                     ": another run is writing there; wait for its end, or choose another folder");
+  }
 }
 
 // Folders go only as long as nothing else is in them, such as a flight record. rmdir() also leaves
