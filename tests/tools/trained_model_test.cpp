@@ -311,6 +311,8 @@ TEST_F(TrainedModelTest, RefusesWhatIsNoRun) {
   fs::create_directories(in("empty"));
   fs::create_directories(in("unfinished"));
   fs::copy_file(config(), in("unfinished") + "/config.toml");
+  fs::create_directories(in("lost"));
+  write("lost/config.toml", "");
 
   for (const char* command : {"eval", "predict", "export"}) {
     const auto of = [&](const std::string& source) {
@@ -322,6 +324,8 @@ TEST_F(TrainedModelTest, RefusesWhatIsNoRun) {
     expect_refused(of(in("empty")), 2, "holds no config.toml; give the directory of a run");
     expect_refused(of(in("model.safetensors")), 2, "is a file of weights; name a run or");
     expect_refused(of(in("unfinished")), 2, "holds no model.safetensors, which a run writes");
+    expect_refused(of(in("lost")), 2,
+                   "lost/config.toml: missing key 'model.name'; give the directory of a run");
     expect_refused(of(in("absent.toml")), 2, "absent.toml: the configuration cannot be read");
     expect_refused(of(config()), 2, "run.toml names no file of weights; give one with --weights");
   }
