@@ -249,6 +249,14 @@ TEST_F(TrainedModelTest, RefusesCheckpointsThatCannotBeUsed) {
                  "does not fit its checksum; use another checkpoint");
 }
 
+// The model that the run had ended with was taken.
+TEST_F(TrainedModelTest, RefusesEmptyNames) {
+  for (const char* option : {"--checkpoint", "--weights"}) {
+    expect_refused({"eval", run(), option, ""}, 2,
+                   std::string(option) + ": is empty; give a value, or leave the option out");
+  }
+}
+
 TEST_F(TrainedModelTest, InspectsAFile) {
   const std::string file = run() + "/model.safetensors";
 
