@@ -227,12 +227,15 @@ TEST(ResumeTest, CyclicRunsGoOnAfterAnEpochWhereTurnsAreReplayed) {
 
   const ScratchFolder cut;
   ASSERT_TRUE(run_in(cut.path(), 2, experiment, {}, 1).stopped);  // asked at the epoch's end
+  const ScratchFolder elsewhere;
+  run_in(elsewhere.path(), 2, experiment, cut.path());
   const RunEnd resumed = run_in(cut.path(), 2, experiment, "auto");
 
   EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash);
   EXPECT_EQ(resumed.last.epoch, expected.last.epoch);
-  EXPECT_EQ(contents(cut.path() / "token_trace.jsonl"),
-            contents(whole.path() / "token_trace.jsonl"));
+  const std::string turns = contents(whole.path() / "token_trace.jsonl");
+  EXPECT_EQ(contents(cut.path() / "token_trace.jsonl"), turns);
+  EXPECT_EQ(contents(elsewhere.path() / "token_trace.jsonl"), turns);
 }
 
 TEST(ResumeTest, ARunThatIsCompleteIsLeftAsItIs) {

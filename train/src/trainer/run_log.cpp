@@ -272,6 +272,22 @@ void RunLog::resume(const RunSoFar& before, std::uint64_t metrics_bytes,
   cut_file(token_trace_, trace_bytes);
 }
 
+void RunLog::copy_token_trace(const std::filesystem::path& from, std::uint64_t bytes) const {
+  if (!file_ || bytes == 0) return;
+  std::error_code failure;
+  std::filesystem::copy_file(from, token_trace_, std::filesystem::copy_options::overwrite_existing,
+                             failure);
+  if (!failure && length_of(token_trace_) < bytes) {
+    failure = std::make_error_code(std::errc::no_such_file_or_directory);
+  }
+  if (!failure) std::filesystem::resize_file(token_trace_, bytes, failure);
+  if (!failure) return;
+  std::error_code ignored;
+  std::filesystem::remove(token_trace_, ignored);
+  note(from.string() + ": the turns up to the checkpoint cannot be copied: " + failure.message() +
+       "; without them token_trace.jsonl of this run serves no replay");
+}
+
 void RunLog::begin_anew() {
   undecided_ = false;
   if (!file_) return;

@@ -136,6 +136,9 @@ class RunLog {
   void round(const sync::Round& event);
   /// The run goes on where the log had so many bytes; what was written later is cut off.
   void resume(const RunSoFar& before, std::uint64_t metrics_bytes, std::uint64_t trace_bytes);
+  /// The run goes on in another folder than before: its token trace begins with so many bytes of
+  /// `from`. A note where they cannot be had: the run does not need them, only a replay of it does.
+  void copy_token_trace(const std::filesystem::path& from, std::uint64_t bytes) const;
   /// The run goes on from nothing: what an earlier run has left in its files is removed.
   void begin_anew();
   [[nodiscard]] RunSoFar so_far() const;

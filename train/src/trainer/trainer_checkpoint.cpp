@@ -131,6 +131,9 @@ void Trainer::restore() {
                  .best_accuracy = std::max(run_.best_accuracy, 0.0),
                  .seconds = run_.seconds},
                 manifest.metrics_bytes, manifest.token_trace_bytes);
+    if (continues_log_) return;
+    log_.copy_token_trace(checkpoints.parent_path() / "token_trace.jsonl",
+                          manifest.token_trace_bytes);
   });
   last_checkpoint_ = run_.step;
   // The run's own folder must not be left without one: it would begin again from nothing.
