@@ -240,7 +240,7 @@ class FaultyKernel final : public OneForwardKernel {
     const std::span<float> dx(operands.dx.as<float>().data,
                               static_cast<std::size_t>(operands.dx.shape.size()));
     std::copy_n(operands.dy.as<float>().data, dx.size(), dx.data());
-    if (faulty) dx.back() = std::numeric_limits<float>::quiet_NaN();
+    if (faulty) std::ranges::fill(dx, std::numeric_limits<float>::quiet_NaN());
   }
 
  private:
@@ -270,23 +270,36 @@ std::shared_ptr<const LayerType> make_layer_type(const FaultyLayer& layer) {
   return std::make_shared<Faulty>(layer);
 }
 
-// The loss is finite in the step in which one rank's gradient is not: both ranks end before the
-// update, and name the layer.
-TEST(OwnModelTest, AGradientThatIsNotFiniteEndsAllRanksInItsStep) {
+// The loss is finite in the third step, in which one rank's gradient is not.
+void expect_gradient_named(int ranks, const Experiment& experiment) {
   const Dataset dataset = make_shades();
-  constexpr int ranks = 2;
   ModelBuilder builder("faulty", {1, 28, 28, 1}, 2);
   ValueId x = builder.add("first", FullyConnectedLayer{.outputs = 8}, ModelBuilder::input);
-  const auto calls_left = std::make_shared<std::atomic<int>>(2 * ranks + 1);  // in the third step
+  const auto calls_left = std::make_shared<std::atomic<int>>(2 * ranks + 1);
   x = builder.add("faulty", FaultyLayer{calls_left}, x);
   builder.add("last", FullyConnectedLayer{.outputs = 2}, x);
   const Model model = builder.finish();
 
   rondo::test::World{ranks}.run([&](transport::World& world) {
     EXPECT_THAT(rondo::test::error_text<NumericError>(
-                    [&] { train(world, experiment(), {.dataset = &dataset, .model = &model}); }),
+                    [&] { train(world, experiment, {.dataset = &dataset, .model = &model}); }),
                 testing::HasSubstr("the gradient of layer first became NaN or Inf in step 3;"));
   });
+}
+
+// Both ranks end before the update.
+TEST(OwnModelTest, AGradientThatIsNotFiniteEndsAllRanksInItsStep) {
+  expect_gradient_named(2, experiment());
+}
+
+// Replicas that step by themselves notice it after the update, when the parameters of both ranks
+// are not finite.
+TEST(OwnModelTest, AGradientThatIsNotFiniteIsNamedAStepLaterOnAGrid) {
+  Experiment replica_of_two = experiment();
+  replica_of_two.update.scheme = "k_step";
+  replica_of_two.update.warmup_epochs = 0.0;
+  replica_of_two.grid.filter = 2;
+  expect_gradient_named(2, replica_of_two);
 }
 
 Model model_for(std::int64_t classes) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include <rondo/train/executor.hpp>
@@ -66,7 +67,7 @@ class StepCheck {
 
  private:
   [[nodiscard]] int own_request() const;
-  [[noreturn]] void throw_not_finite(std::int64_t number, std::int64_t step);
+  [[noreturn]] void throw_not_finite(std::int64_t number);
 
   transport::World& world_;
   Parts parts_;
@@ -74,6 +75,7 @@ class StepCheck {
   int requested_ = 0;
   int postponed_ = 0;
   std::string not_finite_;
+  std::int64_t found_in_ = std::numeric_limits<std::int64_t>::max();  // step of not_finite_
 };
 
 }  // namespace rondo::train
