@@ -309,6 +309,9 @@ TEST_F(TrainedModelTest, SaysWhatAFolderIsInstead) {
 
   expect_refused({"predict", run(), in("images")}, 2,
                  in("images") + ": is a folder; name the images in it, as in " + in("images/*"));
+  expect_refused(
+      {"inspect", run()}, 3,
+      run() + ": is a folder; name the file in it, as in " + run() + "/model.safetensors");
   expect_refused({"eval", run(), "--weights", run()}, 3,
                  run() + ": is the folder of a run, and no checkpoint; give ");
   expect_refused({"eval", run(), "--checkpoint", run() + "/checkpoints"}, 3,

@@ -132,6 +132,10 @@ class SafetensorsFile::Mapping {
     if (size_ > 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
     // The mapping stays when the descriptor is closed.
     ::close(descriptor);
+    if (S_ISDIR(status.st_mode)) {
+      fail_on_file(path, "is a folder",
+                   "name the file in it, as in " + (path / "model.safetensors").string());
+    }
     if (size_ == 0) fail_on_file(path, "is empty, or not a file", remedy);
     if (data_ == MAP_FAILED) {
       fail_on_file(path, fmt::format("cannot be mapped ({})", error_text(errno)), remedy);
