@@ -179,7 +179,7 @@ TEST(ExperimentTest, ReadsTables) {
 TEST(ExperimentTest, RefusesImpossibleTables) {
   EXPECT_THAT(error("[inject]\nslow_ranks = {a = 4.0}\n"),
               StrEq("exp.toml:6: inject.slow_ranks: expected a table of integers and numbers, "
-                    "found a table"));
+                    "as in { 1 = 4.0 }, found a table"));
   EXPECT_THAT(error("[inject]\nslow_ranks = {1 = 'x'}\n"), HasSubstr("found a table"));
   EXPECT_THAT(error("[inject]\nslow_ranks = [1]\n"), HasSubstr("found an array"));
   EXPECT_THAT(error("[inject]\nslow_ranks = {1 = 0.5}\n"),

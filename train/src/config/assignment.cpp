@@ -326,8 +326,10 @@ Value converted(const Assignment& assignment, const Key& key) {
     if (is_empty_table && std::holds_alternative<TextTable>(expected)) return TextTable{};
   }
   // Nothing fitted. A number where an integer is expected is refused, too: 1.5 steps mean nothing.
-  fail_on_config(assignment.where, fmt::format("{}: expected {}, found {}", key.full_name(),
-                                               type_name(expected), assignment.found));
+  const bool is_table = std::holds_alternative<NumberTable>(expected);
+  fail_on_config(assignment.where,
+                 fmt::format("{}: expected {}{}, found {}", key.full_name(), type_name(expected),
+                             is_table ? ", as in { 1 = 4.0 }" : "", assignment.found));
 }
 
 }  // namespace
