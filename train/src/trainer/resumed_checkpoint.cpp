@@ -10,6 +10,7 @@
 
 #include "trainer/resumed_checkpoint.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -87,12 +88,15 @@ std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world, const 
   }
   names = text_of_first_rank(world, names);
   const bool there_is_one = !names.empty();
+  // The error at the end says what is wrong with the last one.
+  const bool there_are_several = std::ranges::count(names, '\n') > 1;
   std::string last_problem = "there is none";
   for (std::size_t end = 0; !names.empty(); names.erase(0, end + 1)) {
     end = names.find('\n');
     ResumedCheckpoint checkpoint{.path = names.substr(0, end)};
     last_problem = try_checkpoint(world, run, checkpoint);
     if (last_problem.empty()) return checkpoint;
+    if (!there_are_several) continue;
     log.note("skipped " + checkpoint.path.filename().string() + ": " + last_problem);
   }
   agree_on(world, [&] {
