@@ -136,6 +136,7 @@ TEST_F(AdviceTest, CountsASeedThatWasRunAgainOnce) {
   EXPECT_EQ(variants_[0].summary.seeds, 1);
   EXPECT_FALSE(variants_[0].summary.final_accuracy->deviation.has_value());
   EXPECT_EQ(variants_[0].summary.seconds, 4.0);
+  EXPECT_EQ(variants_[1].summary.seeds, 1);  // one of its runs was interrupted
   EXPECT_EQ(advice.take, 1);
   EXPECT_THAT(advice.notes,
               AllOf(Contains(HasSubstr("synchronous: 1 of 2 runs repeat a seed")),

@@ -135,8 +135,7 @@ void summarise_variant(const std::vector<ReportedRun>& runs, Variant& variant,
     const auto seconds = number_in(runs[run].end, "training_seconds");
     if (samples && seconds && *seconds > 0.0) rates.push_back(*samples / *seconds);
   }
-  variant.summary =
-      summarise(variant.label, variant.runs.size() - variant.repeated, records, accuracy);
+  variant.summary = summarise(variant.label, variant.seeds, records, accuracy);
   const auto rate = mean_and_deviation(rates);
   if (rate) variant.images_per_second = rate->mean;
 }
@@ -392,6 +391,21 @@ bool repeats_a_seed(const std::vector<ReportedRun>& runs, const Variant& variant
   });
 }
 
+// A run of which the seed is not known counts as one of its own.
+std::size_t seeds_of(const std::vector<ReportedRun>& runs, const Variant& variant) {
+  std::set<std::string> known;
+  std::size_t unknown = 0;
+  for (const std::size_t run : variant.runs) {
+    const auto seed = runs[run].keys.find("train.seed");
+    if (seed == runs[run].keys.end()) {
+      ++unknown;
+    } else {
+      known.insert(seed->second);
+    }
+  }
+  return known.size() + unknown;
+}
+
 void count_run(const std::vector<ReportedRun>& runs, Variant& variant, std::size_t run) {
   variant.runs.push_back(run);
   if (!runs[run].record.completed()) return;
@@ -420,7 +434,10 @@ std::vector<Variant> variants_of(const std::vector<ReportedRun>& runs) {
     }
     count_run(runs, variants[at], i);
   }
-  for (Variant& variant : variants) variant.label = label_of(runs, variants, variant);
+  for (Variant& variant : variants) {
+    variant.seeds = seeds_of(runs, variant);
+    variant.label = label_of(runs, variants, variant);
+  }
   make_labels_differ(runs, variants);
   for (Variant& variant : variants) summarise_variant(runs, variant, std::nullopt);
   return variants;

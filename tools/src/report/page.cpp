@@ -80,9 +80,7 @@ std::vector<SummaryColumn> summary_columns(const Advice& advice) {
       {"training s", [](const Variant& v) { return v.summary.seconds; },
        [](const Variant& v) { return number(v.summary.seconds, 1); }, Best::least},
       {"seeds", [](const Variant&) { return std::optional<double>(); },
-       [](const Variant& v) {
-         return fmt::format("{} of {}", v.completed.size(), v.runs.size() - v.repeated);
-       }},
+       [](const Variant& v) { return fmt::format("{} of {}", v.completed.size(), v.seeds); }},
   };
 }
 

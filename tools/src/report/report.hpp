@@ -79,6 +79,7 @@ struct Variant {
   std::string scheme = {};
   std::vector<std::size_t> runs = {};       ///< indices; never empty
   std::vector<std::size_t> completed = {};  ///< the first that completed of each seed
+  std::size_t seeds = 0;                    ///< of all runs
   std::size_t repeated = 0;    ///< further runs that completed with a seed of `completed`
   SchemeSummary summary = {};  ///< of the completed runs; its time is to Advice::accuracy
   std::optional<double> images_per_second = {};  ///< mean of the completed runs
