@@ -166,8 +166,10 @@ int run_and_write(int argc, char** argv) {
     if (status == exit_done) expect_written_output();
     return status;
   } catch (const std::system_error& error) {
-    // What prints a long text says only that a file cannot be written.
-    if (std::ferror(stdout) == 0 || error.code().category() != std::generic_category()) throw;
+    // What prints a long text says only that a file cannot be written. Where a line was lost
+    // before, the error is another one.
+    if (std::ferror(stdout) == 0 || lost_output() != 0) throw;
+    if (error.code().category() != std::generic_category()) throw;
     if (is_broken_pipe(STDOUT_FILENO)) throw;
     throw std::system_error(error.code(), output_is_lost);
   }

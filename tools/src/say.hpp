@@ -13,7 +13,8 @@ namespace rondo::tools {
 void put(std::FILE* stream, std::string_view text) noexcept;
 
 /// Writes a text to stderr, as fmt::print() does, but without an exception where that fails: a full
-/// disk under the log must change neither the exit status nor a run.
+/// disk under the log must change neither the exit status nor a run. A pipe that nobody reads any
+/// more still ends the process by SIGPIPE.
 template <typename... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
   put(stderr, fmt::format(format, std::forward<Args>(args)...));
