@@ -435,6 +435,13 @@ TEST(ScalingTest, TheFirstMicroBatchWaitsForParameters) {
   options.batch = 3;
   options.micro_batches = 3;
   expect_near(step(scheme("sharded"), options), 2 * end + alone);
+
+  options.batch = 2;
+  options.micro_batches = 1;
+  const double of_two = step(scheme("sharded"), options);
+  options.batch = 5;  // one sample, then two and two
+  options.micro_batches = 3;
+  EXPECT_GT(step(scheme("sharded"), options), (1 + 2) * end + of_two);
 }
 
 // One, two and two of five samples.

@@ -59,8 +59,11 @@ Backward backward_of_step(const Model& model, std::int64_t samples, std::int64_t
   if (micro_batches == 1) return step;
   double before_last = static_cast<double>(parts.large_count - 1) * step.end;
   if (parts.small_count > 0) {
-    before_last +=
-        static_cast<double>(parts.small_count) * backward_of(model, parts.small, costs).end;
+    const Backward first = backward_of(model, parts.small, costs);
+    before_last += static_cast<double>(parts.small_count) * first.end;
+    for (std::size_t i = 0; i < step.blocks.size(); ++i) {
+      step.blocks[i].needed = first.blocks[i].needed;
+    }
   }
   for (FinalGradients& block : step.blocks) block.seconds += before_last;
   step.end += before_last;

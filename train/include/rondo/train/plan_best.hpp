@@ -82,9 +82,9 @@ namespace rondo::train {
 // travels while the gradients of its layer's weights are computed. Nothing else is hidden behind
 // computation. Half of a redistribution belongs to either direction.
 //
-// In k micro-batches (options.micro_batches) n is B / P_c / k, rounded up: k passes of forward and
-// backward follow each other, each with its own exchanges and redistributions, and only the last
-// one hides reductions.
+// In k micro-batches (options.micro_batches) n is B / P_c / k, rounded up; for exchanges of
+// channels and outputs only B / k is. k passes of forward and backward follow each other, each with
+// its own exchanges and redistributions, and only the last one hides reductions.
 
 /// One convolution or fully connected layer, with all that follows its layout.
 struct BestLayer {
