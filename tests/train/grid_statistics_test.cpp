@@ -2,8 +2,10 @@
 // part: what they have measured counts once, also where ranks have no images, or statistics come
 // from a file.
 
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <utility>
@@ -103,7 +105,7 @@ TEST(GridStatisticsTest, WhoHasMeasuredLittleCountsLittle) {
   });
 }
 
-// As above, on four ranks of which two have no images.
+// The ranks 0 and 2 have no images of bn1, as above, but values of a file.
 TEST(GridStatisticsTest, StatisticsThatWereTakenWeighNothingOnRanksWithoutImages) {
   const Model model = make_model("resnet8");
   const Experiment experiment = four_ranks();
@@ -112,7 +114,7 @@ TEST(GridStatisticsTest, StatisticsThatWereTakenWeighNothingOnRanksWithoutImages
     place.join();
     const std::size_t count = place.layout().statistic_count;
     std::vector<float> statistics(count + place.shared_statistics().size(), 8.0F);
-    place.shared_statistics().start_from_taken(2, statistics);
+    place.shared_statistics().start_from_taken(std::array<std::int64_t, 2>{2, 1}, statistics);
 
     std::vector<float> means = statistics;
     place.average_statistics(means);

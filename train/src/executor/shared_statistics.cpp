@@ -57,10 +57,12 @@ bool SharedStatistics::Layer::measures(std::int64_t images) const {
   return has_pixels && !even_range(images, parts, part).empty();
 }
 
-void SharedStatistics::start_from_taken(std::int64_t images, std::span<float> statistics) const {
+void SharedStatistics::start_from_taken(std::span<const std::int64_t> numbers,
+                                        std::span<float> statistics) const {
   auto left = statistics.subspan(layout_size_).begin();
   for (const Layer& layer : layers_) {
-    const bool measures = layer.measures(images);
+    const bool measures =
+        std::ranges::any_of(numbers, [&](std::int64_t images) { return layer.measures(images); });
     *left++ = measures ? 0.0F : 1.0F;
     if (measures) continue;
     for (const Parameter& statistic : layer.statistics) {
@@ -99,7 +101,8 @@ std::vector<double> SharedStatistics::measured(int slices,
   auto next = statistics.subspan(layout_size_).begin();
   for (const Layer& layer : layers_) {
     // `left` is the share of the initial value that is still in the running one: (1 - momentum) to
-    // the power of the batches seen. What was measured is the value without that share.
+    // the power of the batches seen, or 0 where they were taken from elsewhere. What was measured
+    // is the value without that share.
     const double left = *next++;
     if (layer.slices != slices) continue;
     measured.push_back(1.0 - left);

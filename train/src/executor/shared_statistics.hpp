@@ -36,10 +36,10 @@ class SharedStatistics {
   void start(std::span<float> statistics) const;
 
   // The same where the statistics were taken from elsewhere, as from a file: a rank that measures
-  // counts as having measured them. One that never does, because its part of `images` images is
-  // empty, has initial values again, so that it adds nothing to later means. `images` are the most
-  // that its replica computes at once.
-  void start_from_taken(std::int64_t images, std::span<float> statistics) const;
+  // counts as having measured them, and nothing of initial values is left. One that never does,
+  // because its part is empty for each of these numbers of images that its replica computes at
+  // once, has initial values again, so that it adds nothing to later means.
+  void start_from_taken(std::span<const std::int64_t> numbers, std::span<float> statistics) const;
 
   // This rank has trained its part of `images` images of its replica.
   void count(std::int64_t images, std::span<float> statistics) const;

@@ -176,7 +176,7 @@ void Trainer::take_averages() {
     const ModelWeights mean = weights_of_checkpoint(resumed_->path, resumed_->manifest, model_);
     take_part(mean, layout_of(model_), layout_, parameters_, model_state().statistics);
   });
-  grid_.shared_statistics().start_from_taken(batches_.largest_micro_batch(), statistics_);
+  grid_.shared_statistics().start_from_taken(batches_.micro_batch_sizes(), statistics_);
 }
 
 void Trainer::restore_averages(const RunState& state) {

@@ -326,7 +326,7 @@ void Trainer::take_weights() {
     load_weights(experiment_.model.weights, layout_, parameters_, model_state().statistics,
                  experiment_.model.skip);
   });
-  grid_.shared_statistics().start_from_taken(batches_.largest_micro_batch(), statistics_);
+  grid_.shared_statistics().start_from_taken(batches_.micro_batch_sizes(), statistics_);
 }
 
 // In this order on all ranks, because most of it is collective. The checkpoint is found before the
