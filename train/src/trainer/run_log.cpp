@@ -277,14 +277,13 @@ void RunLog::copy_token_trace(const std::filesystem::path& from, std::uint64_t b
   std::error_code failure;
   std::filesystem::copy_file(from, token_trace_, std::filesystem::copy_options::overwrite_existing,
                              failure);
-  if (!failure && length_of(token_trace_) < bytes) {
-    failure = std::make_error_code(std::errc::no_such_file_or_directory);
-  }
-  if (!failure) std::filesystem::resize_file(token_trace_, bytes, failure);
-  if (!failure) return;
+  const bool is_whole = !failure && length_of(token_trace_) >= bytes;
+  if (is_whole) std::filesystem::resize_file(token_trace_, bytes, failure);
+  if (is_whole && !failure) return;
   std::error_code ignored;
   std::filesystem::remove(token_trace_, ignored);
-  note(from.string() + ": the turns up to the checkpoint cannot be copied: " + failure.message() +
+  note(from.string() + ": the turns up to the checkpoint cannot be copied: " +
+       (failure ? failure.message() : "it is shorter than when the checkpoint was made") +
        "; without them token_trace.jsonl of this run serves no replay");
 }
 
