@@ -192,7 +192,7 @@ void OfiLink::post_send(int peer, std::uint64_t tag, std::span<const std::byte> 
 
 void OfiLink::post_recv(int peer, std::uint64_t tag, std::span<std::byte> data,
                         Transfer& transfer) noexcept {
-  // No message is longer than longest_, so a longer receive needs no more.
+  // Ranks with equal devices send nothing longer than longest_, so a longer receive needs no more.
   OfiMessage* message = start(OfiMessage::Kind::recv, peer, wire_tag(endpoint_, peer, tag),
                               data.data(), std::min(data.size(), longest_), transfer);
   if (message != nullptr) post(*message);
