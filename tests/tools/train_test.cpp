@@ -171,7 +171,7 @@ TEST_F(TrainTest, WritesTheMetricsAndNothingElseToStdoutAsJson) {
   EXPECT_THAT(ended.err, HasSubstr("epoch 2/2"));
 }
 
-// A line of progress ended the training.
+// A line of progress that cannot be written must not end the training.
 TEST_F(TrainTest, TrainsWhereItsWordsAreLost) {
   const Ended ended =
       rondo_redirected("2>/dev/full", words_of_train({"-n", "2", "--format", "json"}));
@@ -180,7 +180,7 @@ TEST_F(TrainTest, TrainsWhereItsWordsAreLost) {
   EXPECT_TRUE(fs::exists(fs::path(out()) / "model.safetensors"));
 }
 
-// It gave no reason.
+// The model is there, and the message has the reason of the first write that failed.
 TEST_F(TrainTest, TrainsAndFailsWhereItsOutputIsLost) {
   const Ended ended = rondo_redirected(">/dev/full", words_of_train({"-n", "2"}));
   EXPECT_EQ(ended.status, 1);
@@ -189,7 +189,8 @@ TEST_F(TrainTest, TrainsAndFailsWhereItsOutputIsLost) {
   EXPECT_TRUE(fs::exists(fs::path(out()) / "model.safetensors"));
 }
 
-// What was printed went into memory that the ranks share.
+// The next file that is opened must not take the number of the closed stream: what is printed would
+// go into it.
 TEST_F(TrainTest, TrainsAndFailsWhereItsOutputIsClosed) {
   const Ended ended = rondo_redirected(">&-", words_of_train({"-n", "2"}));
   EXPECT_EQ(ended.status, 1);
