@@ -8,6 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "support/program.hpp"
 #include "support/reported_runs.hpp"
@@ -232,6 +233,20 @@ TEST_F(ReportTest, ShowsPlansAndScalingCurves) {
   EXPECT_EQ(data()["tables"][0]["rows"][1], Json({"best", "4", "4", "1", "-", "-", "too large"}));
   EXPECT_EQ(data()["charts"][0]["series"][1]["y"], Json({100.0, 200.0}));
   EXPECT_EQ(data()["charts"][1]["series"][0]["y"], Json({1.0, 0.75}));
+}
+
+TEST_F(ReportTest, ShowsTheCurveOfASweepWithoutComparingItWithRuns) {
+  write_run(at("sweep"), {.ended = false});
+  std::ofstream(at("sweep") / "find-rate.json")
+      << R"({"suggestion":0.1,"points":[{"learning_rate":0.1,"loss":2.0,"smoothed":2.0}]})";
+
+  const Ended ended = report({"sweep"});
+
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_EQ(ended.err, "");
+  EXPECT_EQ(lines(ended.out), std::vector<std::string>{page().string()});
+  EXPECT_FALSE(data().contains("advice"));
+  EXPECT_EQ(data()["charts"][0]["title"], "Learning-rate sweep, sweep");
 }
 
 TEST_F(ReportTest, RefusesWhatIsNoRunAndWritesNothing) {

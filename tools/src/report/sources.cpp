@@ -222,7 +222,7 @@ bool add_json(const std::string& name, const Json& json, ReportSources& sources)
   } else if (json.is_object() && json.contains("points") && is_rows(json["points"])) {
     add_sweep(name, json, sources);
   } else if (json.is_object() && json.contains("points") && json["points"].empty()) {
-    return true;  // a sweep that diverged at once
+    sources.problems.push_back(name + ": no step of the sweep was completed");
   } else if (json.is_object() && json.contains("kernels") && is_rows(json["kernels"])) {
     if (json["kernels"].front().contains("step_us")) {
       add_profile(name, json, sources);
@@ -284,14 +284,12 @@ void add_csv(const fs::path& path, const std::string& name, ReportSources& sourc
 }
 
 // What lies beside a run's metrics.jsonl: absent is right, damaged is named.
-void add_files_of(const ReportedRun& run, ReportSources& sources) {
-  for (const char* name : {"profile.json", "find-rate.json"}) {
-    const fs::path file = run.folder / name;
-    if (!fs::exists(file)) continue;
-    const Json json = Json::parse(read_file(file), nullptr, false);
-    if (!add_json(run.name, json, sources)) {
-      sources.problems.push_back(file.string() + ": skipped: it is damaged");
-    }
+void add_file_of(const ReportedRun& run, const char* name, ReportSources& sources) {
+  const fs::path file = run.folder / name;
+  if (!fs::exists(file)) return;
+  const Json json = Json::parse(read_file(file), nullptr, false);
+  if (!add_json(run.name, json, sources)) {
+    sources.problems.push_back(file.string() + ": skipped: it is damaged");
   }
 }
 
@@ -336,7 +334,10 @@ void add_run(const fs::path& folder, const fs::path& name, const std::string& it
   ReportedRun& run = sources.runs.emplace_back(read_reported_run(folder));
   if (!name.empty()) run.name = name.string();
   run.item = item;
-  add_files_of(run, sources);
+  add_file_of(run, "profile.json", sources);
+  if (!fs::exists(folder / "find-rate.json")) return;
+  add_file_of(run, "find-rate.json", sources);
+  sources.runs.pop_back();  // a sweep is no training that compares with others
 }
 
 // rondo compare makes ITEM/seedN; other folders of runs have them as children. `place` comes before
