@@ -5,10 +5,15 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <array>
+#include <barrier>
+#include <cstddef>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -113,6 +118,36 @@ TEST_F(RunFolderTest, LeavesASymbolicLinkThatNamesNothing) {
   EXPECT_THAT([&] { RunFolder(out(), experiment_); },
               ThrowsMessage<UsageError>(HasSubstr("cannot make the run folder")));
   EXPECT_TRUE(fs::is_symlink(out()));
+}
+
+// Each finds no folder, or one without a config.toml.
+TEST_F(RunFolderTest, LetsOneOfTwoThatBeginAtOnceGoOn) {
+  train::Experiment another;
+  another.train.seed = 2;
+  const std::array<const train::Experiment*, 2> experiments = {&experiment_, &another};
+  for (int round = 0; round < 100; ++round) {
+    std::array<std::optional<RunFolder>, 2> folders;
+    std::array<std::string, 2> errors;
+    std::barrier begin(2);
+    const auto make = [&](std::size_t run) {
+      begin.arrive_and_wait();
+      try {
+        folders[run].emplace(out(), *experiments[run]);
+      } catch (const std::exception& error) {
+        errors[run] = error.what();
+      }
+    };
+    std::thread other(make, 1);
+    make(0);
+    other.join();
+
+    const std::size_t first = folders[0] ? 0 : 1;
+    ASSERT_TRUE(folders[first]) << errors[0] << "; " << errors[1];
+    ASSERT_THAT(errors[1 - first], HasSubstr("already holds another config.toml"));
+    ASSERT_EQ(read_file(out() / "config.toml"), to_toml(*experiments[first]));
+    folders[first].reset();
+    ASSERT_FALSE(fs::exists(out()));
+  }
 }
 
 }  // namespace

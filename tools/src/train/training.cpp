@@ -25,6 +25,7 @@
 #include <fstream>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -265,6 +266,26 @@ bool is_in_use(const Descriptor& folder) {
          errno == EWOULDBLOCK;
 }
 
+// Another run that has locked the folder writes its config.toml there, which takes milliseconds.
+constexpr std::chrono::seconds config_time{8};
+constexpr std::chrono::milliseconds config_interval{10};
+
+// The folder, locked unless there is a config.toml already. Where the file system knows no locks,
+// nothing is locked.
+Descriptor lock_to_write_config(const fs::path& path) {
+  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const auto limit = std::chrono::steady_clock::now() + config_time;
+  while (!is_there(path / "config.toml") && is_in_use(folder)) {
+    if (std::chrono::steady_clock::now() >= limit) {
+      throw UsageError(
+          path.string() +
+          ": another run is writing there; wait for its end, or choose another folder");
+    }
+    std::this_thread::sleep_for(config_interval);
+  }
+  return folder;
+}
+
 }  // namespace
 
 RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use use)
@@ -276,12 +297,10 @@ RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use u
     is_complete_ = is_complete_without_checkpoints(path_, experiment);
     return;
   }
-  // What is no run is nothing to go on from, and stays as it is.
-  if (use == Use::begin || !has_checkpoint(path_)) refuse_files_of_another_run(path_, config);
   // So that no empty folders stay of a path that did not exist.
   made_ = first_missing(path_);
   try {
-    make(config);
+    make(config, use);
   } catch (...) {
     remove();
     throw;
@@ -292,7 +311,7 @@ RunFolder::~RunFolder() {
   if (!has_begun(path_)) remove();
 }
 
-void RunFolder::make(const std::string& config) {
+void RunFolder::make(const std::string& config, Use use) {
   std::error_code error;
   fs::create_directories(path_, error);
   if (error || !fs::is_directory(path_, error)) {
@@ -301,19 +320,14 @@ void RunFolder::make(const std::string& config) {
                                  error ? error.message() : "there is a file of that name"));
   }
   had_metrics_ = is_there(path_ / "metrics.jsonl");
+  // Of two runs that begin at the same moment, one finds the configuration of the other.
+  const Descriptor locked = lock_to_write_config(path_);
+  // What is no run is nothing to go on from, and stays as it is.
+  if (use == Use::begin || !has_checkpoint(path_)) refuse_files_of_another_run(path_, config);
   // A config.toml that is there is the same, or that of the run which goes on: rank 0 writes it
   // anew once a checkpoint fits.
   wrote_config_ = !is_there(path_ / "config.toml");
-  if (!wrote_config_) return;
-  try {
-    write_config(path_, config);
-  } catch (const train::DataError&) {
-    if (!is_there(path_ / "config.toml")) throw;
-    // A run that began at the same moment has written it, by the same name aside. It stays.
-    wrote_config_ = false;
-    throw UsageError(path_.string() +
-                     ": another run is writing there; wait for its end, or choose another folder");
-  }
+  if (wrote_config_) write_config(path_, config);
 }
 
 // Folders go only as long as nothing else is in them, such as a flight record. rmdir() also leaves

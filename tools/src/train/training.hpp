@@ -67,7 +67,7 @@ class RunFolder {
   [[nodiscard]] bool is_complete() const noexcept { return is_complete_; }
 
  private:
-  void make(const std::string& config);
+  void make(const std::string& config, Use use);
   void remove() noexcept;
 
   std::filesystem::path path_;
