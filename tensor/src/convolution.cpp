@@ -178,6 +178,32 @@ std::vector<std::size_t> taps_in_padding(const ConvolutionSpec& spec) {
   return taps;
 }
 
+// For 1x1 filters of an odd number, and some numbers of pixels (30 x 30 among them), this kernel of
+// oneDNN 2.6 returns sums that have nothing to do with the input gradient.
+bool is_broken(const dnnl::convolution_backward_data::primitive_desc& desc,
+               const ConvolutionSpec& spec) {
+  return std::string_view(desc.impl_info_str()).starts_with("jit_bf16_1x1:") &&
+         spec.filters / spec.groups % 2 != 0;
+}
+
+// The first of oneDNN's kernels that is not broken. `hint` is the forward kernel.
+dnnl::convolution_backward_data::primitive_desc backward_data_of(
+    const ConvolutionSpec& spec, const Descriptions& d, const Engine::Impl& on,
+    const dnnl::convolution_forward::primitive_desc& hint) {
+  // next_impl() refers to it.
+  const dnnl::convolution_backward_data::desc operation(
+      algorithm::convolution_direct, d.dx, d.weights, d.y, d.strides, d.before, d.after);
+  dnnl::convolution_backward_data::primitive_desc desc(operation, scratchpad_attributes(), on.cpu(),
+                                                       hint);
+  while (is_broken(desc, spec)) {
+    if (desc.next_impl()) continue;
+    throw std::runtime_error(describe(spec) +
+                             ": oneDNN's kernel is broken for an odd number of filters in bf16; "
+                             "take an even one");
+  }
+  return desc;
+}
+
 // The backward kernels are asked for with the forward kernel as a hint, and with that of no
 // activation: the ReLU's gradient has been taken before they run.
 LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on) {
@@ -193,9 +219,7 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
   if (kernels.backward_data) {
     kernels.backward_data_reads = WeightsKind::mirrored;
   } else if (with_data) {
-    kernels.backward_data = dnnl::convolution_backward_data::primitive_desc(
-        {algorithm::convolution_direct, d.dx, d.weights, d.y, d.strides, d.before, d.after},
-        attributes, on.cpu(), hint);
+    kernels.backward_data = backward_data_of(spec, d, on, hint);
   }
   if (spec.weight_gradient == WeightGradient::unused) return kernels;
   kernels.direct_backward_weights = DirectWeightGradient::choose(spec);

@@ -286,6 +286,22 @@ TEST_F(Bf16KernelTest, TheGradientOfWhatReadsPaddingAloneIsZero) {
   }
 }
 
+// The first of oneDNN's kernels is broken for these numbers of pixels.
+TEST_F(Bf16KernelTest, PointwiseInputGradientsOfAnOddNumberOfFiltersAreExact) {
+  for (const std::int64_t filters : {1, 3, 17}) {
+    for (const std::int64_t stride : {1, 2}) {
+      const ConvolutionSpec spec = square(30 * stride, 16, filters, 1, stride);
+      const Tensor x = whole_tensor(spec.input, 1);
+      const Tensor dy = whole_tensor(spec.output(), 2);
+      const auto weights = whole_values(spec.weights(), 3);
+      const Results<Convolution> results(engine, spec, x, dy, weights, {});
+      EXPECT_THAT(in_f32(engine, results.dx).span(),
+                  ElementsAreArray(
+                      rounded(reference::convolution_backward_data(spec, dy, weights)).span()));
+    }
+  }
+}
+
 TEST_F(Bf16KernelTest, FullyConnectedRoundsExactSumsOnce) {
   for (const Shape& input : {Shape{4, 1, 1, 24}, Shape{3, 2, 3, 16}}) {
     const FullyConnectedSpec spec{.input = input, .outputs = 10};
