@@ -52,6 +52,14 @@ TEST(PeriodPolicyTest, QsrWithoutARateIsTheLongestRound) {
             std::numeric_limits<std::int32_t>::max());
 }
 
+TEST(PeriodPolicyTest, QsrTakesNoWarmUpForADecay) {
+  const PeriodPolicy policy = qsr(0.25, 100, 0.0625);
+  EXPECT_EQ(policy({.step = 0, .period = 4, .learning_rate = 0.0}), 16);
+  EXPECT_EQ(policy({.step = 99, .period = 4, .learning_rate = 0.0625 * 0.99}), 16);
+  EXPECT_EQ(policy({.step = 100, .period = 4, .learning_rate = 0.0625}), 16);
+  EXPECT_EQ(policy({.step = 101, .period = 4, .learning_rate = 0.03125}), 64);
+}
+
 TEST(PeriodPolicyTest, QsrNeedsAPositiveAlpha) {
   for (const double alpha : {0.0, -1.0, std::nan("")}) {
     EXPECT_THAT([&] { static_cast<void>(qsr(alpha)); },

@@ -310,6 +310,19 @@ TEST(TrainerSchemesTest, APeriodPolicyThatComesToAPeriodIsThatPeriod) {
   }
 }
 
+// The rates of a warm-up are small, too, but replicas are to meet in it.
+TEST(TrainerSchemesTest, QsrHasItsRoundsInAWarmUpOfTheLearningRate) {
+  Experiment experiment = experiment_of("k_step");
+  experiment.optimizer.schedule = "constant";
+  experiment.optimizer.warmup_epochs = 2.0;
+  experiment.update.period = 4;
+  const Outcome constant = train_on(2, experiment);
+  experiment.update.period = 2;
+  experiment.update.period_policy = "qsr";
+  experiment.update.qsr_alpha = 2.0 * experiment.optimizer.learning_rate;
+  EXPECT_EQ(train_on(2, experiment).parameters, constant.parameters);
+}
+
 // The ranks of a replica hold parts of its loss. Ranks that chose different rounds would wait for
 // each other until the deadline.
 TEST(TrainerSchemesTest, AdaptiveRoundsFollowTheLossOnAGridToo) {

@@ -32,6 +32,13 @@ PeriodPolicy qsr(double alpha) {
   };
 }
 
+PeriodPolicy qsr(double alpha, std::int64_t warmup_steps, double rate) {
+  return [rule = qsr(alpha), warmup_steps, rate](RoundStart round) {
+    if (round.step < warmup_steps) round.learning_rate = rate;
+    return rule(round);
+  };
+}
+
 PeriodPolicy adaptive() {
   return [](const RoundStart& round) {
     const double share = round.loss / round.first_loss;

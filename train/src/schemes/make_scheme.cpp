@@ -93,7 +93,11 @@ sync::PeriodPolicy period_policy_of(const Experiment& experiment, const SchemePa
   const std::string& name = experiment.update.period_policy;
   if (name == "constant") return {};
   if (name == "post_local") return sync::post_local(parts.local_from_step);
-  if (name == "qsr") return sync::qsr(experiment.update.qsr_alpha);
+  if (name == "qsr") {
+    const std::int64_t warmup_steps = parts.learning_rate.warmup_steps;
+    return sync::qsr(experiment.update.qsr_alpha, warmup_steps,
+                     parts.learning_rate.at(warmup_steps));
+  }
   if (name == "adaptive") return sync::adaptive();
   refuse_choice("update.period_policy", name, "constant, post_local, qsr, adaptive");
 }

@@ -86,6 +86,7 @@ struct SchemeParts {
   const ParameterLayout* layout = nullptr;  ///< of `replica`; lent
   std::int64_t warm_up_steps = 0;
   std::int64_t local_from_step = 0;               ///< of averages whose period is post_local
+  sync::LearningRate learning_rate = {};          ///< of those whose period is qsr
   LazyPlan lazy = {};                             ///< of lazy
   std::vector<sync::AveragingLevel> levels = {};  ///< of hierarchical
   std::int64_t epoch_samples = 0;                 ///< of cyclic, as the next two

@@ -357,6 +357,7 @@ void Trainer::join() {
                     .layout = &layout_,
                     .warm_up_steps = warm_up_left(),
                     .local_from_step = local_from_step_of(experiment_, batches_.steps()),
+                    .learning_rate = learning_rate_,
                     .lazy = lazy_,
                     .epoch_samples = batches_.epoch_samples(),
                     .script = std::move(script_),

@@ -36,6 +36,10 @@ using PeriodPolicy = std::function<std::int64_t(const RoundStart&)>;
 /// std::invalid_argument unless alpha is positive.
 [[nodiscard]] RONDO_SYNC_API PeriodPolicy qsr(double alpha);
 
+/// The same where rates rise to `rate` in the steps before `warmup_steps`: rounds that begin there
+/// are as long as with `rate`, as in the paper. By their own rates they would be the longest.
+[[nodiscard]] RONDO_SYNC_API PeriodPolicy qsr(double alpha, std::int64_t warmup_steps, double rate);
+
 /// AdaComm (Wang, Joshi, "Adaptive communication strategies to achieve the best error-runtime
 /// trade-off in local-update SGD", SysML 2019), of the training loss F:
 ///
