@@ -40,6 +40,7 @@ class ElasticAveraging final : public SchemeBase {
     mean_.pack(center_, {}, 1.0F);  // of w - center
     if (outer().size() > 1) mean_.reduce(outer());
     counted().global_reductions += outer().size() > 1 ? 1 : 0;
+    counted().global_bytes += outer().size() > 1 ? mean_.bytes() : 0;
     for (std::size_t i = 0; i < center_.size(); ++i) {
       float& w = replica().parameters[i];
       w -= pull_ * (w - center_[i]);

@@ -92,8 +92,8 @@ void add_bench_data(Command& bench) {
   add_format_option(command, options->format, table_csv_or_json,
                     "table, csv, or json: an array of objects");
   command.footer(
-      "Rows take turns; figures are those of the median round. A core is a second of processor\n"
-      "time of all threads.");
+      "Rows take turns; figures are those of the median round. The column \"a core\" has images\n"
+      "for each second of processor time of all threads.");
   command.does([options](const CommandLine& /*line*/) { return run_data(*options); });
 }
 

@@ -96,7 +96,8 @@ struct EpochMetrics {
 /// means over the ranks, bytes are sums over them, seconds are means; evaluation is left out.
 /// What synchronous updates would have needed for as many steps stands beside each.
 struct RunSummary {
-  std::string reason = {};  ///< "completed", "max_steps", "stopped", or what went wrong
+  /// "completed", "max_steps", "stopped", "diverged" (a sweep of rates), or what went wrong.
+  std::string reason = {};
   std::string scheme = {};
   double seconds = 0.0;  ///< of everything
   std::int64_t epochs = 0;
