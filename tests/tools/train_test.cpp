@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -329,6 +330,16 @@ TEST_F(TrainTest, ARankSaysThatItHasFewerCoresThanThreads) {
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err),
               ElementsAre(HasSubstr("rondo: rank 1: 4096 threads were asked for")));
+}
+
+// It was refused by the rank, which had no --oversubscribe of its own.
+TEST_F(TrainTest, TakesTheThreadsOfALauncherThatMayOversubscribe) {
+  const long threads = sysconf(_SC_NPROCESSORS_ONLN) + 1;
+  const Ended ended =
+      rondo({"run", "-n", "1", "--threads", std::to_string(threads), "--oversubscribe", "--",
+             rondo_path(), "train", "--out", out(), "--set", "train.max_steps=1", config()});
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(nlohmann::json::parse(lines(file("metrics.jsonl")).front())["threads"], threads);
 }
 
 TEST_F(TrainTest, RefusesAFolderThatCannotBeMade) {

@@ -370,8 +370,10 @@ StepRange steps_of(const TrainRequest& options) {
   return options.profile_steps.empty() ? StepRange{} : parse_steps(options.profile_steps);
 }
 
+// Threads that nobody asks for here are those that the launcher has chosen, and compared with the
+// cores unless it was told not to.
 void refuse_more_threads_than_cores(const PlacementRequest& request) {
-  const int threads = request.threads > 0 ? request.threads : threads_from_environment();
+  const int threads = request.threads;
   const auto cores = static_cast<int>(read_machine().cores.size());
   if (threads <= std::max(cores, 1) || request.oversubscribe) return;
   // Ranks need not have the same number of cores: each that has too few says so.
