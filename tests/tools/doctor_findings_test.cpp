@@ -414,6 +414,15 @@ TEST_F(DoctorFindingsTest, ReadsItsOwnJson) {
   EXPECT_FALSE(parse_report("{\"rondo\": \"0.1\"}").has_value());
 }
 
+// The whole report was lost.
+TEST_F(DoctorFindingsTest, ReplacesWhatIsNotUtf8) {
+  DoctorReport report{.version = "1.2.3", .hosts = {"a"}, .findings = {{.check = "memory"}}};
+  report.findings[0].found = "caf\xe9";
+  const auto copy = parse_report(as_json(report));
+  ASSERT_TRUE(copy.has_value());
+  EXPECT_EQ(copy->findings[0].found, "caf\xef\xbf\xbd");
+}
+
 TEST_F(DoctorFindingsTest, ExplainsWhatIsNotInOrder) {
   const Finding fine = {.check = "memory", .found = "enough", .source = "a file"};
   Finding bad = fine;

@@ -219,7 +219,8 @@ void add_info(Command& root) {
   info.does([format](const CommandLine& /*line*/) {
     const OrderedJson facts = collect();
     if (*format == Format::json) {
-      fmt::print("{}\n", facts.dump(2));
+      // What links and the kernel say need not be UTF-8: what is not becomes U+FFFD.
+      fmt::print("{}\n", facts.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
     } else {
       print_text(facts);
     }

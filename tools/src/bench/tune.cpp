@@ -250,7 +250,8 @@ std::string as_json(const Tuning& tuning) {
                               {"levels", levels_of(tuning)},
                               {"allreduce", tuning.table},
                               {"allreduce_times", times_of(tuning)}};
-  return object.dump(2) + "\n";
+  // The route has names of interfaces, which need not be UTF-8.
+  return object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 struct TuneOptions {

@@ -151,7 +151,10 @@ int measure_links_as_rank() {
     report["pairs"].push_back(describe(ranks, pair));
   }
   if (world.nodes() == 1) report["reduction"] = measure_reduction(world);
-  if (world.rank() == 0) fmt::print("{}\n", report.dump());
+  // The route has names of interfaces, which need not be UTF-8.
+  if (world.rank() == 0) {
+    fmt::print("{}\n", report.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
   return exit_done;
 }
 

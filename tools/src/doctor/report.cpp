@@ -150,6 +150,8 @@ std::string summary_of(const DoctorReport& report) {
       counted(report.count(Level::ok), "check"));
 }
 
+// What the kernel, a host or a library says need not be UTF-8, as JSON has to be: what is not
+// becomes U+FFFD.
 std::string as_json(const DoctorReport& report) {
   OrderedJson findings = OrderedJson::array();
   for (const Finding& finding : report.findings) findings.push_back(to_json(finding));
@@ -160,7 +162,7 @@ std::string as_json(const DoctorReport& report) {
                       {"warnings", report.count(Level::warning)},
                       {"notes", report.count(Level::note)},
                       {"findings", findings}})
-      .dump(2);
+      .dump(2, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 std::optional<DoctorReport> parse_report(const std::string& text) {
