@@ -140,6 +140,13 @@ TEST(BenchTest, FailsWhereTheBandwidthIsTooLowAndSaysWhere) {
   EXPECT_THAT(ended.err, HasSubstr("64 bytes, memory arena, place in: the bus bandwidth of"));
 }
 
+// A group of one rank moves nothing; its rank ended with status 1, and nobody said why.
+TEST(BenchTest, TakesTheBandwidthOfTheLargestGroupOnAllRanks) {
+  const auto rows =
+      rows_of("segmented", {"-n", "3", "--groups", "2", "-m", "4K", "--min-busbw", "0.000000001"});
+  for (const auto& row : rows) EXPECT_EQ(row["busbw_GBs"], row["algbw_GBs"]) << row;
+}
+
 TEST(BenchTest, SaysWhatTheNumbersWereMeasuredWith) {
   const Ended ended = bench(
       "reduce", {"-n", "2", "-m", "64", "--type", "bf16", "--op", "max", "--buffers", "read-back"});

@@ -153,6 +153,14 @@ BenchSetting setting_of(const Bench& bench, const Team& team, transport::World& 
   return setting;
 }
 
+// Groups may differ in size, and a rank alone moves nothing. All ranks must have the same row, and
+// with it one verdict: the largest factor is that of the largest group.
+double largest_factor(transport::World& world, double own) {
+  std::array<double, 1> factor = {own};
+  world.communicator().allreduce(std::span<double>(factor), transport::ReduceOp::max).wait();
+  return factor[0];
+}
+
 // Takes the measurements of one row.
 BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& bench,
                      const BenchSetting& setting) {
@@ -182,7 +190,7 @@ BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& b
   row.time = summarize(std::move(times));
   row.bytes = facts.bytes;
   row.count = facts.count;
-  row.bus_factor = facts.bus_factor;
+  row.bus_factor = largest_factor(world, facts.bus_factor);
   row.ranks = world.size();
   if (world.nodes() > 1) row.injected = injected_delays();
   return row;
