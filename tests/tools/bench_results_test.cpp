@@ -11,6 +11,7 @@
 
 #include "bench/measure.hpp"
 #include "bench/operation.hpp"
+#include "bench/shared_block.hpp"
 #include "bench/tune.hpp"
 
 namespace rondo::tools::bench_results_test {
@@ -101,6 +102,17 @@ TEST(BenchVerdictTest, SaysWhichRowIsTooSlow) {
   slow.bytes = 500;
   EXPECT_THAT(complaints({right_row(), slow}, 1.0),
               ElementsAre(AllOf(HasSubstr("500 bytes"), HasSubstr("0.500 GB/s is below 1 GB/s"))));
+}
+
+// Ranks of another host have no file of that number, or another process has.
+TEST(OneMachineTest, IsTakenOfFakeNodesOnOneHostAlone) {
+  const transport::RankInfo here{.pid = 1, .host = "a", .node = 0};
+  const transport::RankInfo fake{.pid = 2, .host = "a", .node = 1};
+  const transport::RankInfo there{.pid = 2, .host = "b", .node = 1};
+  EXPECT_TRUE(on_one_machine(std::vector{here, here}, false));
+  EXPECT_TRUE(on_one_machine(std::vector{here, fake}, true));
+  EXPECT_FALSE(on_one_machine(std::vector{here, there}, false));
+  EXPECT_FALSE(on_one_machine(std::vector{here, there}, true));
 }
 
 TEST(SamplesTest, FindsMinimumMedianAndP99InAnyOrder) {

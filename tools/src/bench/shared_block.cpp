@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -83,11 +84,6 @@ bool outnumber_cpus(const transport::World& world) {
   return world.oversubscribed() || world.size() > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-// Fake nodes are on one machine, too.
-bool on_one_machine(const transport::World& world) {
-  return world.nodes() == 1 || fake_nodes_from_environment() > 1;
-}
-
 void pause() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -148,6 +144,15 @@ class OnePassOperation final : public BenchOperation {
 };
 
 }  // namespace
+
+bool on_one_machine(std::span<const transport::RankInfo> ranks, bool fake_nodes) {
+  const auto differs_from_first = [&](auto member) {
+    return std::ranges::any_of(
+        ranks, [&](const auto& rank) { return rank.*member != ranks.front().*member; });
+  };
+  if (!differs_from_first(&transport::RankInfo::node)) return true;
+  return fake_nodes && !differs_from_first(&transport::RankInfo::host);
+}
 
 // Every rank writes its own buffer first, so that its pages lie in its own NUMA domain.
 SharedBlock::SharedBlock(transport::World& world, std::size_t buffer_bytes)
@@ -225,7 +230,9 @@ StartingLine::StartingLine(transport::World& world, std::size_t buffer_bytes, bo
     : world_(world) {
   // A peer may wait for a message that this rank has only posted.
   if (messages || world.nodes() > 1) meanwhile_ = [this] { world_.progress(); };
-  if (on_one_machine(world)) block_.emplace(world, buffer_bytes);
+  if (on_one_machine(world.ranks(), fake_nodes_from_environment() > 1)) {
+    block_.emplace(world, buffer_bytes);
+  }
 }
 
 void StartingLine::wait() {

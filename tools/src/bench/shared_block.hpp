@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <rondo/transport/world.hpp>
@@ -51,6 +52,10 @@ class SharedBlock {
   std::vector<transport::RankInfo> peers_;
   int spins_;
 };
+
+/// Can `ranks` share memory by the files of their processes? Those of one node can, and those of
+/// fake nodes, if all are on one host: several hosts may have fake nodes, too.
+[[nodiscard]] bool on_one_machine(std::span<const transport::RankInfo> ranks, bool fake_nodes);
 
 /// Where ranks wait for each other before a timed region.
 ///
