@@ -15,6 +15,7 @@
 #include "compare.hpp"
 #include "compare/runs.hpp"
 #include "failure.hpp"
+#include "files.hpp"
 #include "support/scratch_folder.hpp"
 
 namespace rondo::tools::comparison_test {
@@ -310,6 +311,21 @@ TEST_F(RunRecordTest, RemovesTheFilesOfARunAndNoOthers) {
   remove_run(folder_.path() / "none");
   EXPECT_TRUE(fs::exists(folder_.path() / "mine.txt"));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), {}), 1);
+}
+
+// As by hand, while the comparison goes on.
+TEST_F(RunRecordTest, RemovesNothingOfARunThatIsBeingTrained) {
+  folder_.write("metrics.jsonl", "text");
+  Descriptor trainer = open_folder(folder_.path());
+  ASSERT_FALSE(is_in_use(trainer));
+
+  EXPECT_THAT([&] { remove_run(folder_.path()); },
+              testing::ThrowsMessage<UsageError>(HasSubstr("another run is writing there")));
+  EXPECT_TRUE(fs::exists(folder_.path() / "metrics.jsonl"));
+
+  trainer.close();
+  remove_run(folder_.path());
+  EXPECT_FALSE(fs::exists(folder_.path() / "metrics.jsonl"));
 }
 
 TEST_F(RunRecordTest, LeavesWhatIsNoCheckpointAmongCheckpoints) {

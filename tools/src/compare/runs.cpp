@@ -350,6 +350,13 @@ void remove_from(const fs::path& folder, const Chosen& chosen) {
 
 // The folder of checkpoints stays if anything else is in it.
 void remove_run(const fs::path& folder) {
+  // Somebody may train the run by hand. The lock is held until all is removed.
+  const Descriptor locked = open_folder(folder);
+  if (is_in_use(locked)) {
+    throw UsageError(folder.string() +
+                     ": another run is writing there; wait for its end, and give the same command "
+                     "again");
+  }
   const fs::path checkpoints = folder / "checkpoints";
   remove_from(checkpoints, [](const std::string& name) { return name.starts_with("step-"); });
   std::error_code not_empty;

@@ -93,7 +93,8 @@ struct FoundRun {
 /// Compares what is in `folder` with `training`.
 [[nodiscard]] FoundRun find_run(const std::filesystem::path& folder, const Training& training);
 
-/// Removes the files of a run from `folder`, and no others. Throws UsageError.
+/// Removes the files of a run from `folder`, and no others. Throws UsageError, and removes nothing
+/// while another run writes there.
 void remove_run(const std::filesystem::path& folder);
 
 /// Mean and standard deviation of a sample.

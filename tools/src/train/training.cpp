@@ -257,14 +257,17 @@ fs::path folder_asked_for(const TrainRequest& request) {
   return above.filename() == "checkpoints" ? above.parent_path() : fs::path();
 }
 
-namespace {
+Descriptor open_folder(const fs::path& folder) {
+  return Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
 
-// The trainer of another run has locked the folder, perhaps before the first line of its log.
-// Otherwise it is locked here until `folder` is closed.
+// Its trainer locks the folder before the first line of its log.
 bool is_in_use(const Descriptor& folder) {
   return folder.value() >= 0 && ::flock(folder.value(), LOCK_EX | LOCK_NB) != 0 &&
          errno == EWOULDBLOCK;
 }
+
+namespace {
 
 // Another run that has locked the folder writes its config.toml there, which takes milliseconds.
 constexpr std::chrono::seconds config_time{8};
@@ -273,7 +276,7 @@ constexpr std::chrono::milliseconds config_interval{10};
 // The folder, locked unless there is a config.toml already. Where the file system knows no locks,
 // nothing is locked.
 Descriptor lock_to_write_config(const fs::path& path) {
-  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  Descriptor folder = open_folder(path);
   const auto limit = std::chrono::steady_clock::now() + config_time;
   while (!is_there(path / "config.toml") && is_in_use(folder)) {
     if (std::chrono::steady_clock::now() >= limit) {
@@ -333,7 +336,7 @@ void RunFolder::make(const std::string& config, Use use) {
 // Folders go only as long as nothing else is in them, such as a flight record. rmdir() also leaves
 // a symbolic link that names nothing.
 void RunFolder::remove() noexcept {
-  const Descriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor folder = open_folder(path_);
   if (is_in_use(folder)) return;
   std::error_code error;
   if (wrote_config_) fs::remove(path_ / "config.toml", error);

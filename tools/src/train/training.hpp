@@ -12,6 +12,7 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/trainer.hpp>
 
+#include "files.hpp"
 #include "launch/launcher.hpp"
 #include "machine.hpp"
 #include "options.hpp"
@@ -76,6 +77,13 @@ class RunFolder {
   bool had_metrics_ = true;  // before this run; false only once that is known
   bool is_complete_ = false;
 };
+
+/// For is_in_use(); none where it cannot be opened.
+[[nodiscard]] Descriptor open_folder(const std::filesystem::path& folder);
+
+/// Does another run write into `folder`? Otherwise it is locked here until `folder` is closed.
+/// Where the file system knows no locks, nothing is locked.
+[[nodiscard]] bool is_in_use(const Descriptor& folder);
 
 /// Writes config.toml of a run anew: `experiment` says what was left open, as by grid.plan =
 /// "auto". Throws UsageError when it cannot be written.
