@@ -8,18 +8,24 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <set>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "failure.hpp"
 #include "launch/joined_rank.hpp"
+#include "launch/launcher.hpp"
 #include "launch/spawn.hpp"
 #include "launch/supervisor.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace rondo::tools::launch_test {
 namespace {
+
+namespace fs = std::filesystem;
 
 using testing::Each;
 using testing::IsEmpty;
@@ -50,6 +56,23 @@ TEST(SpawnTest, KeepsAStreamThatIsGivenUnderItsOwnNumber) {
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   fcntl(STDIN_FILENO, F_SETFD, 0);
+}
+
+// As an installation does it while a comparison runs: each later run ended with 127.
+TEST(OwnProgramTest, IsRefusedOnceItHasBeenReplaced) {
+  const rondo::test::ScratchFolder folder;
+  const fs::path link = folder.path() / "exe";
+  const std::string program = folder.path() / "rondo";
+  fs::create_symlink(program + " (deleted)", link);
+  EXPECT_EQ(own_path(link), program);
+  EXPECT_THAT(
+      [&] { expect_own_program(link); },
+      testing::ThrowsMessage<UsageError>(testing::StartsWith(program + " has been replaced")));
+
+  // A file may have such a name.
+  folder.write("rondo (deleted)", "");
+  EXPECT_EQ(own_path(link), program + " (deleted)");
+  EXPECT_NO_THROW(expect_own_program(link));
 }
 
 TEST(PlacementTest, DefaultsToOneRankPerDomainWithAllOfItsCores) {

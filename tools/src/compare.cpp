@@ -139,7 +139,7 @@ class Runner {
       if (!must_run(run)) continue;
       // A signal between two runs waits in the queue, because it is held.
       end_signal_ = end_signal_ != 0 ? end_signal_ : HeldSignals::take_end_signal();
-      if (end_signal_ != 0) break;
+      if (end_signal_ != 0 || !may_go_on()) break;
       run_one(run);
       write_csv();
     }
@@ -154,6 +154,18 @@ class Runner {
   }
 
  private:
+  // No further run can be started once the program has been replaced; what has run is still shown.
+  bool may_go_on() {
+    try {
+      expect_own_program();
+      return true;
+    } catch (const UsageError&) {
+      const int status = report(std::current_exception());
+      if (status_ == exit_done) status_ = status;
+      return false;
+    }
+  }
+
   void print_placement_note() const {
     const std::string& note = plan_.runs.front().training.placement.note;
     if (left_ > 0 && !note.empty()) say("rondo: {}\n", note);

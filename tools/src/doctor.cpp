@@ -146,8 +146,7 @@ Finding check_reach(const HostAnswer& answer, const Captured& captured, const Ho
   if (answer.report) return finding;
   finding.level = Level::problem;
   finding.found = captured.cause_behind_agent();
-  finding.advice =
-      fmt::format("Try: {} {} {} --version", hosts.agent, name, own_command({}).front());
+  finding.advice = fmt::format("Try: {} {} {} --version", hosts.agent, name, own_path());
   if (answer.version.empty()) {
     finding.means = "No rank can be started there.";
     return finding;

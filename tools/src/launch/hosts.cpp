@@ -441,7 +441,7 @@ int launch_on_hosts(const std::vector<std::string>& command, const LaunchRequest
     say("rondo: {}\n", error.what());
     return exit_status_of(error);
   }
-  const std::string program = own_command({}).front();
+  const std::string program = own_path();
   if (status == exit_of_agent) {
     // A rank may have ended so, too.
     say("rondo: a host may not be reachable by '{}'; try: {} HOST {} --version\n", hosts.agent,

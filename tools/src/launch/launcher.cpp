@@ -227,9 +227,28 @@ Bootstrap similar_to(const std::string& coordinator) {
 
 }  // namespace
 
+// The kernel marks the name of a file that is not there any more.
+std::string own_path(const std::filesystem::path& link) {
+  constexpr std::string_view mark = " (deleted)";
+  std::string path = std::filesystem::read_symlink(link).string();
+  if (path.ends_with(mark) && !is_there(path)) path.resize(path.size() - mark.size());
+  return path;
+}
+
+// The file that is there now, if any, may be of another version: ranks of it may not understand
+// this launcher, and runs of two versions are no comparison.
+void expect_own_program(const std::filesystem::path& link) {
+  const std::string path = own_path(link);
+  if (path == std::filesystem::read_symlink(link)) return;
+  throw UsageError(path +
+                   " has been replaced or removed since this command began; give the same command "
+                   "again");
+}
+
 std::vector<std::string> own_command(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  expect_own_program();
   // The program itself, and not the first rondo in PATH.
+  std::vector<std::string> command = {own_path()};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
 }

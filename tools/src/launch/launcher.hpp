@@ -66,7 +66,17 @@ struct Bootstrap;
 /// The same for ranks that find each other by `bootstrap`, in a job on several hosts.
 [[nodiscard]] JobEnd launch(const Job& job, const HeldSignals& signals, Bootstrap bootstrap);
 
-/// The command that starts this program with `arguments`.
+/// What the kernel knows this program's file by.
+inline constexpr const char* own_link = "/proc/self/exe";
+
+/// Where this program lies, or lay.
+[[nodiscard]] std::string own_path(const std::filesystem::path& link = own_link);
+
+/// Throws UsageError if the file of this program has been replaced since it began, as by an
+/// installation.
+void expect_own_program(const std::filesystem::path& link = own_link);
+
+/// The command that starts this program with `arguments`. Throws as expect_own_program() does.
 [[nodiscard]] std::vector<std::string> own_command(const std::vector<std::string>& arguments);
 
 /// Starts this program once more, with the same command line, as every rank of a job: for commands
