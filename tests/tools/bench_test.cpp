@@ -1,7 +1,12 @@
 // `rondo bench` as a program, inside a node and between nodes that are made up.
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -205,6 +210,55 @@ TEST(BenchTest, TunesWithTheThreadsAskedForUnderAnotherLauncher) {
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("not bound, as asked, 2 threads"));
   EXPECT_THAT(other.wait().err, HasSubstr("not bound, as asked, 2 threads"));
+}
+
+// A port of the loopback that nobody else gets; rank 0 may listen at it, because nobody does here.
+class LoopbackPort {
+ public:
+  LoopbackPort() {
+    const int yes = 1;
+    setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address_;
+    auto* address = reinterpret_cast<sockaddr*>(&address_);
+    if (bind(socket_, address, length) != 0 || getsockname(socket_, address, &length) != 0) {
+      throw std::runtime_error("no port");
+    }
+  }
+  LoopbackPort(const LoopbackPort&) = delete;
+  LoopbackPort& operator=(const LoopbackPort&) = delete;
+  ~LoopbackPort() { close(socket_); }
+
+  [[nodiscard]] std::string text() const { return std::to_string(ntohs(address_.sin_port)); }
+
+ private:
+  int socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address_{};
+};
+
+// The sockets of all but the first World were bound to all addresses, and rank 0 refused them.
+TEST(BenchTest, TunesOverALoopbackThatIsCalledByNameWithoutASecret) {
+  const ScratchFolder home;  // without ~/.rondo/secret
+  const LoopbackPort port;
+  const auto by_hand = [&](const char* rank) {
+    return Environment{
+        {"RONDO_COORDINATOR", "tcp:localhost:" + port.text() + "/" + std::string(32, 'd')},
+        {"RONDO_RANK", rank},
+        {"RONDO_SIZE", "2"},
+        {"RONDO_FAKE_NODES", "2"},
+        {"RONDO_FABRIC", "shm"},
+        {"RONDO_SECRET", ""},
+        {"HOME", home.path()}};
+  };
+  const std::vector<std::string> tune = {"bench", "tune", "--iterations", "1"};
+  Program other(rondo_command(tune), by_hand("1"));
+
+  const Ended ended = rondo(tune, by_hand("0"));
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("allreduce = "));
+  EXPECT_EQ(other.wait().status, 0);
 }
 
 struct Kind {

@@ -4,20 +4,27 @@
 #include "machine.hpp"
 
 #include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <system_error>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "failure.hpp"
+#include "files.hpp"
 #include "launch/joined_rank.hpp"
 #include "launch/launcher.hpp"
+#include "launch/listener.hpp"
 #include "launch/spawn.hpp"
 #include "launch/supervisor.hpp"
 #include "support/scratch_folder.hpp"
@@ -73,6 +80,44 @@ TEST(OwnProgramTest, IsRefusedOnceItHasBeenReplaced) {
   folder.write("rondo (deleted)", "");
   EXPECT_EQ(own_path(link), program + " (deleted)");
   EXPECT_NO_THROW(expect_own_program(link));
+}
+
+// Where a socket is bound, as text.
+std::string address_of(const Descriptor& listener) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  std::array<char, NI_MAXHOST> text{};
+  if (getsockname(listener.value(), address, &length) != 0 ||
+      getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return {};
+  }
+  return text.data();
+}
+
+TEST(ListenerTest, IsWhereTheOtherSocketIs) {
+  const Descriptor first = listen_as_rank_0("127.0.0.2");
+  const Descriptor second = listen_beside(first.value());
+  EXPECT_EQ(address_of(second), "127.0.0.2");
+  EXPECT_NE(port_of(second), port_of(first));
+  EXPECT_EQ(address_of(listen_beside(listen_on(INADDR_ANY).value())), "0.0.0.0");
+  EXPECT_LT(listen_beside(-1).value(), 0);
+}
+
+TEST(ListenerTest, TakesAddressesAsTheyAreAndNamesAsAllAddresses) {
+  EXPECT_THAT(address_of(listen_as_rank_0("localhost")), testing::AnyOf("127.0.0.1", "::1"));
+  EXPECT_THAT(address_of(listen_as_rank_0("node7")), testing::AnyOf("0.0.0.0", "::"));
+}
+
+TEST(ListenerTest, TakesAnAddressOfIpv6InBrackets) {
+  Descriptor listener;
+  try {
+    listener = listen_as_rank_0("[::1]");
+  } catch (const std::system_error&) {
+    GTEST_SKIP() << "no IPv6 here";
+  }
+  EXPECT_EQ(address_of(listener), "::1");
+  EXPECT_EQ(address_of(listen_beside(listener.value())), "::1");
 }
 
 TEST(PlacementTest, DefaultsToOneRankPerDomainWithAllOfItsCores) {

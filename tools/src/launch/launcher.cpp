@@ -14,13 +14,11 @@
 
 #include "launch/launcher.hpp"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +42,7 @@
 #include "files.hpp"
 #include "launch/environment.hpp"
 #include "launch/hosts.hpp"
+#include "launch/listener.hpp"
 #include "launch/open_files.hpp"
 #include "launch/spawn.hpp"
 #include "machine.hpp"
@@ -179,28 +178,12 @@ namespace {
 
 constexpr const char* loopback = "127.0.0.1";
 
-// On a port that the kernel chooses.
-Descriptor listen_on(in_addr_t interface) {
-  Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (listener.value() < 0) fail("socket");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(interface);
-  if (bind(listener.value(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    fail("bind to a port");
-  }
-  if (listen(listener.value(), SOMAXCONN) != 0) fail("listen");
-  return listener;
-}
-
-// The port that the kernel chose.
-std::uint16_t port_of(const Descriptor& listener) {
-  sockaddr_in address{};
-  socklen_t length = sizeof address;
-  if (getsockname(listener.value(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    fail("getsockname");
-  }
-  return ntohs(address.sin_port);
+Bootstrap bootstrap_with(const std::string& host, Descriptor listener) {
+  Bootstrap bootstrap;
+  bootstrap.listener = std::move(listener);
+  bootstrap.coordinator =
+      fmt::format("tcp:{}:{}/{}", host, port_of(bootstrap.listener), random_digits(job_bytes));
+  return bootstrap;
 }
 
 }  // namespace
@@ -217,12 +200,19 @@ Descriptor keep_secret(const std::string& secret) {
 
 namespace {
 
-// A bootstrap of the same kind as the one that `coordinator` names.
+// A bootstrap of the same kind as the one that `coordinator` names. Its socket is where that of the
+// present one is: ranks without a secret meet on their loopback only, whatever it is called.
 Bootstrap similar_to(const std::string& coordinator) {
   const std::string tcp = "tcp:";
   const std::size_t port = coordinator.rfind(':');
   if (!coordinator.starts_with(tcp) || port < tcp.size()) return bootstrap_on_this_node();
-  return bootstrap_at(coordinator.substr(tcp.size(), port - tcp.size()));
+  const std::string host = coordinator.substr(tcp.size(), port - tcp.size());
+  const char* const now = std::getenv("RONDO_LISTENER");
+  const bool inherited = now != nullptr && *now != '\0';
+  Descriptor listener = inherited ? listen_beside(std::atoi(now)) : Descriptor();
+  // Without one rank 0 has made its own.
+  if (listener.value() < 0) listener = listen_as_rank_0(host);
+  return bootstrap_with(host, std::move(listener));
 }
 
 }  // namespace
@@ -304,11 +294,7 @@ Bootstrap bootstrap_over_loopback() {
 }
 
 Bootstrap bootstrap_at(const std::string& host) {
-  Bootstrap bootstrap;
-  bootstrap.listener = listen_on(host == loopback ? INADDR_LOOPBACK : INADDR_ANY);
-  bootstrap.coordinator =
-      fmt::format("tcp:{}:{}/{}", host, port_of(bootstrap.listener), random_digits(job_bytes));
-  return bootstrap;
+  return bootstrap_with(host, listen_on(host == loopback ? INADDR_LOOPBACK : INADDR_ANY));
 }
 
 NextBootstrap::NextBootstrap(transport::World& world) {
