@@ -172,6 +172,26 @@ TEST_F(TrainTest, WritesTheMetricsAndNothingElseToStdoutAsJson) {
   EXPECT_THAT(ended.err, HasSubstr("epoch 2/2"));
 }
 
+// The lines of the earlier part came again, and with them its end.
+TEST_F(TrainTest, WritesOfAResumedRunOnlyWhatItAddsAsJson) {
+  const Ended first = train({"-n", "2", "--set", "checkpoint.every_epochs=1"});
+  ASSERT_EQ(first.status, 0) << first.err;
+
+  const Ended refused = train(
+      {"-n", "2", "--resume", "auto", "--format", "json", "--set", "optimizer.learning_rate=0.2"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(refused.out, "");
+
+  const Ended longer = train({"-n", "2", "--resume", "auto", "--format", "json", "--set",
+                              "checkpoint.every_epochs=1", "--set", "train.epochs=3"});
+  ASSERT_EQ(longer.status, 0) << longer.err;
+  const auto events = events_of(longer.out);
+  EXPECT_EQ(events.front(), "resume");
+  EXPECT_EQ(std::ranges::count(events, "epoch"), 1);
+  EXPECT_EQ(events.back(), "end");
+  EXPECT_THAT(file("metrics.jsonl"), testing::EndsWith(longer.out));
+}
+
 // A line of progress that cannot be written must not end the training.
 TEST_F(TrainTest, TrainsWhereItsWordsAreLost) {
   const Ended ended =

@@ -154,14 +154,20 @@ class RunSignals {
   std::optional<HandledSignal> stops_ = {};
 };
 
-// Copies whole lines of a growing file to a stream, as they come. The file need not exist yet.
+// Copies whole lines of a growing file to a stream, as they come.
 class MetricsEcho {
  public:
   MetricsEcho(std::filesystem::path file, std::FILE* stream)
       : path_(std::move(file)), stream_(stream) {}
 
+  // What is in the file now is of earlier parts of the run, and is not copied.
+  void begin() {
+    file_.open(path_);
+    file_.seekg(0, std::ios::end);
+  }
+
+  // Nothing before begin().
   void copy() {
-    if (!file_.is_open()) file_.open(path_);
     if (!file_.is_open()) return;
     file_.clear();  // forget that the end was reached before
     // The writer flushes lines, but a read may come in the middle of one.
@@ -240,6 +246,11 @@ class Display {
   }
 
   void print(const std::string& text) { line_.print(text); }
+
+  // The log has lost what will be done again, and the first line of this run is not in it yet.
+  void begin_metrics() {
+    if (echo_) echo_->begin();
+  }
 
   void copy_metrics() {
     if (echo_) echo_->copy();
@@ -330,6 +341,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   options.run_folder = folder;
   options.observer = display.observer();
   options.observer.on_start = [&](const train::Experiment& experiment) {
+    display.begin_metrics();
     // The launcher's config.toml lacks what the planner has chosen, or is of the run before.
     if (rank.experiment.grid.plan == "auto" || !rank.resume.empty()) {
       rewrite_config(folder, experiment);

@@ -296,9 +296,9 @@ void RunLog::begin_anew() {
 }
 
 void RunLog::start(const ResumeEvent& resumed, bool file_goes_on, const Experiment& experiment) {
+  if (active_ && observer_.on_start) observer_.on_start(experiment);
   if (file_ && !file_goes_on) file_->write(resumed.part);
   if (file_) file_->write(resumed);
-  if (active_ && observer_.on_start) observer_.on_start(experiment);
 }
 
 RunSoFar RunLog::so_far() const {
@@ -322,8 +322,8 @@ void RunLog::note(const std::string& line) const {
 }
 
 void RunLog::start(const StartEvent& event, const Experiment& experiment) {
-  if (file_) file_->write(event);
   if (active_ && observer_.on_start) observer_.on_start(experiment);
+  if (file_) file_->write(event);
 }
 
 void RunLog::step(const StepEvent& event) {

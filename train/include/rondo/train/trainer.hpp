@@ -127,7 +127,8 @@ struct RunSummary {
 
 /// What the trainer tells while it runs, on rank 0 only. Called on the training thread.
 struct TrainerObserver {
-  /// Before the first step: the experiment as it runs, with what grid.plan = "auto" has chosen.
+  /// Before the first step: the experiment as it runs, with what grid.plan = "auto" has chosen. In
+  /// metrics.jsonl is what stays of earlier parts of the run, and no line of this one.
   std::function<void(const Experiment& experiment)> on_start = {};
   std::function<void(const std::string& line)> on_note = {};  ///< facts worth printing once
   std::function<void(const Progress&)> on_progress = {};
