@@ -500,5 +500,39 @@ TEST_F(TrainTest, TrainsThroughSignalsAtAnyMoment) {
   EXPECT_EQ(ended.status, 0);
 }
 
+// The signals that this thread blocks, as SigBlk of its status has them: a bit for each.
+unsigned long long blocked_by(const fs::path& thread) {
+  std::ifstream status(thread / "status");
+  std::string word;
+  while (status >> word && word != "SigBlk:") {
+  }
+  unsigned long long blocked = 0;
+  status >> std::hex >> blocked;
+  return blocked;
+}
+
+// OpenMP's threads run kernels, too, and may be made anew at any time. The first thread lets
+// signals in between two steps.
+TEST_F(TrainTest, LeavesTheSignalsOfARunToItsFirstThread) {
+  Program program(rondo_command({"train", "-n", "1", "--threads", "2", "--oversubscribe", "--out",
+                                 out(), "--set", "train.epochs=100000", config()}));
+  program.output_until("epoch 2/");
+  const auto ranks = program.children();
+  ASSERT_THAT(ranks, SizeIs(1));
+  const std::string rank = std::to_string(ranks[0]);
+
+  int others = 0;
+  for (const auto& thread : fs::directory_iterator("/proc/" + rank + "/task")) {
+    if (thread.path().filename() == rank) continue;
+    const unsigned long long blocked = blocked_by(thread.path());
+    if (!fs::exists(thread.path())) continue;  // it has ended
+    ++others;
+    for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) {
+      EXPECT_NE(blocked >> static_cast<unsigned>(signal - 1) & 1U, 0U) << signal;
+    }
+  }
+  EXPECT_GT(others, 0);
+}
+
 }  // namespace
 }  // namespace rondo::test::train_test

@@ -5,12 +5,12 @@
 // calls the library; rank 0 also shows the progress.
 //
 // Signals are flags: a handler sets one, and the loop of the library asks for it between steps. So
-// SIGTERM and SIGUSR1 never interrupt a step, and SIGUSR2 is answered at the end of one.
+// SIGTERM and SIGUSR1 never interrupt a step, and SIGUSR2 is answered at the end of one. Handlers
+// run between steps, too, because kernels have no stack for them.
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,6 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/trainer.hpp>
@@ -64,27 +63,6 @@ struct TrainRank {
   std::optional<StepRange> profile = {};
 };
 
-// While it lives, this thread's handlers run on a stack of their own. Kernels that oneDNN generates
-// let the stack pointer point into their buffers for a while; the kernel of the system would write
-// a handler's frame there, over other memory of the heap.
-class SignalStack {
- public:
-  SignalStack() : memory_(bytes) {
-    const stack_t own{.ss_sp = memory_.data(), .ss_flags = 0, .ss_size = memory_.size()};
-    if (::sigaltstack(&own, &previous_) != 0)
-      throw std::system_error(errno, std::generic_category());
-  }
-  SignalStack(const SignalStack&) = delete;
-  SignalStack& operator=(const SignalStack&) = delete;
-  ~SignalStack() { ::sigaltstack(&previous_, nullptr); }
-
- private:
-  // A frame takes up to 11 KiB, with the registers of AMX.
-  static constexpr std::size_t bytes = std::size_t{64} << 10U;
-  std::vector<std::byte> memory_;
-  stack_t previous_ = {};
-};
-
 // While it lives, a signal calls a handler, which may only set a flag.
 class HandledSignal {
  public:
@@ -92,7 +70,7 @@ class HandledSignal {
     struct sigaction action = {};
     action.sa_handler = handler;
     // Interrupted system calls go on: a request is no failure.
-    action.sa_flags = SA_RESTART | SA_ONSTACK;
+    action.sa_flags = SA_RESTART;
     ::sigemptyset(&action.sa_mask);
     ::sigaction(signal, &action, &previous_);
   }
@@ -103,6 +81,33 @@ class HandledSignal {
  private:
   int signal_;
   struct sigaction previous_ = {};
+};
+
+// While it lives, what has handlers waits on this thread, and on those of OpenMP, which inherit
+// that whenever this thread starts them. Kernels that oneDNN generates let the stack pointer point
+// into their buffers for a while; the kernel of the system would write a handler's frame there,
+// over other memory of the heap.
+class WaitingSignals {
+ public:
+  WaitingSignals() {
+    sigset_t handled;
+    ::sigemptyset(&handled);
+    for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) ::sigaddset(&handled, signal);
+    ::pthread_sigmask(SIG_BLOCK, &handled, &before_);
+  }
+  WaitingSignals(const WaitingSignals&) = delete;
+  WaitingSignals& operator=(const WaitingSignals&) = delete;
+  ~WaitingSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  // While this thread is in no kernel: the handlers of all that have come run before this returns.
+  void let_in() const {
+    sigset_t waiting;
+    ::pthread_sigmask(SIG_SETMASK, &before_, &waiting);
+    ::pthread_sigmask(SIG_SETMASK, &waiting, nullptr);
+  }
+
+ private:
+  sigset_t before_ = {};
 };
 
 // While it lives, SIGUSR2 asks this rank for its flight record instead of ending it. At most one in
@@ -318,14 +323,20 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   // Before training: the executor is given the profile when it is made.
   if (rank.profile) profile.emplace(world, *rank.profile, folder);
   options.profile = profile ? &profile->steps() : nullptr;
+  signals.begin_training();
+  // Before the first kernel, and so before OpenMP's threads.
+  const WaitingSignals waiting;
   options.on_step = [&] {
+    waiting.let_in();
     request.answer(world, records);
     if (profile) profile->on_step();
   };
-  signals.begin_training();
   // Asked in every step; the trainer tells the other ranks, so that one signal to any rank is
   // enough.
-  options.request = RunSignals::take;
+  options.request = [&] {
+    waiting.let_in();
+    return RunSignals::take();
+  };
   options.resume = rank.resume;
   if (rank.sweep) {
     options.diverges = [curve = SmoothedLoss()](double loss) mutable {
@@ -361,7 +372,6 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
 // launcher does not do so, or when it gets SIGUSR2 and has completed the step, its flight record is
 // written.
 int train_as_rank(TrainRank rank, const PlacementRequest& placement) {
-  const SignalStack stack;
   const DumpRequest request;
   RunSignals signals;
   transport::WorldOptions options = world_options(rank.experiment);
