@@ -136,9 +136,8 @@ struct Stall {
 
 /// How ranks of different nodes reach each other. All ranks pass the same.
 struct FabricOptions {
-  /// "auto"; "tcp"; "ucx" or "ofi", with a transport or provider of one's own choice as in
-  /// "ucx:tcp" or "ofi:verbs"; "shm" among the fake nodes of one machine. Never replaced by another
-  /// in silence.
+  /// "auto"; "tcp"; "ucx" or "ofi", also with a transport or provider, as in "ucx:tcp" or
+  /// "ofi:verbs"; "shm" among the fake nodes of one machine. Never replaced by another in silence.
   std::string name = "auto";
   /// Network interfaces, by preference: names, globs, exclusions, addresses, as in
   /// "ib0,eth*,^docker0,10.0.0.0/8". Empty: RDMA and other high-speed networks first, then the
