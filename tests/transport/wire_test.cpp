@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -20,8 +21,10 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "bootstrap/auth.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/wire.hpp"
+#include "support/seeds.hpp"
 
 namespace rondo::transport::bootstrap::wire_test {
 namespace {
@@ -242,6 +245,53 @@ TEST(WireTest, RefusesAMessageThatIsCutOrOfAnotherForm) {
 TEST(WireTest, TextIsMadePrintable) {
   EXPECT_EQ(printable("a\n\x1b[1m\xff"), "a??[1m?");
   EXPECT_EQ(printable(std::string(1000, 'x')).size(), 500U);
+}
+
+// For a seed, which is the same each time: what is random ends `from_end` bytes before the end.
+Frame without_chance(Frame frame, std::size_t from_end = 0) {
+  constexpr std::size_t random_bytes = 32;
+  frame.payload.replace(frame.payload.size() - from_end - random_bytes, random_bytes,
+                        std::string(random_bytes, 'r'));
+  return frame;
+}
+
+// As the fuzzer takes them: a byte that stands for the type, and the payload.
+void expect_store_seed(const std::string& name, const Frame& frame) {
+  test::expect_seed("store/" + name,
+                    static_cast<char>(static_cast<int>(frame.type) - 1) + frame.payload);
+}
+
+TEST(WireTest, TheFuzzerOfTheStoreBeginsWithAMessageOfEachKind) {
+  constexpr std::string_view secret = "a secret that is long enough";
+  const RankIdentity identity{
+      .job = "job", .rank = 1, .size = 4, .version = "0.1.0", .host = "h1", .process = 7};
+  StoreHandshake store;
+  RankHandshake rank;
+  const Frame challenge = store.challenge();
+  const auto answer = rank.answer(challenge, identity, secret);
+  ASSERT_TRUE(answer && store.verify(*answer, secret));
+  const std::size_t code_bytes = 32 + 4;  // behind its length
+
+  expect_store_seed("challenge", without_chance(challenge));
+  expect_store_seed("answer", without_chance(without_chance(*answer), code_bytes));
+  expect_store_seed("welcome", without_chance(store.welcome("h0", secret)));
+  expect_store_seed("identity", {.type = Frame::Type::answer, .payload = pack(identity)});
+  expect_store_seed("refused", {.type = Frame::Type::refused, .payload = "another job"});
+  expect_store_seed("blob", encode(Blob{.round = 1, .bytes = "card"}));
+  expect_store_seed("blobs", encode(Blobs{.round = 1, .parts = {"card", "", "x"}}));
+  expect_store_seed(
+      "status",
+      encode(StatusMessage{
+          .kind = StatusMessage::Kind::diverged, .rank = 3, .context = 9, .text = "why"}));
+  const Frame roster = encode(Roster{.token = 9, .ranks = {1, 4}});
+  const Frame parts = encode(NodeParts{.round = 3, .parts = {{1, "one"}, {4, ""}}});
+  expect_store_seed("roster", roster);
+  expect_store_seed("parts", parts);
+  // A stream, which it cuts into frames.
+  std::string frames;
+  append_frame(frames, roster);
+  append_frame(frames, parts);
+  test::expect_seed("store/frames", frames);
 }
 
 // Who is at the other end of a socket, and how many sockets a process may have.

@@ -49,7 +49,7 @@ std::optional<Frame> FrameReader::next() {
   Unpacker header(rest);
   header.read(length);
   header.read(frame.type);
-  if (length > cap_ || !lies_between(frame.type, Frame::Type::challenge, Frame::Type::parts)) {
+  if (length > cap_ || !lies_between(frame.type, Frame::Type::challenge, Frame::last_type)) {
     broken_ = true;
     return std::nullopt;
   }

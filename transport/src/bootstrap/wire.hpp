@@ -190,6 +190,7 @@ struct Frame {
     roster,         ///< store: a Roster, the ranks with the same key
     parts,          ///< leader of a node: several of its ranks' parts of an allgather
   };
+  static constexpr Type last_type = Type::parts;
   Type type = Type::challenge;
   std::string payload = {};
 
