@@ -16,6 +16,7 @@
 #include "checkpoint/resume.hpp"
 #include "checkpoint/storage.hpp"
 #include "support/scratch_folder.hpp"
+#include "support/seeds.hpp"
 #include "weights/durable_file.hpp"
 
 namespace rondo::train::checkpoint_files_test {
@@ -86,6 +87,10 @@ TEST(CheckpointFilesTest, AManifestReadsBackToTheSame) {
 
   manifest.accuracy.reset();
   EXPECT_EQ(parse_manifest(to_json(manifest)), manifest);
+}
+
+TEST(CheckpointFilesTest, TheFuzzerOfManifestsBeginsWithOneThatIsRead) {
+  test::expect_seed("manifest/two_ranks", to_json(example()));
 }
 
 TEST(CheckpointFilesTest, EveryChangedByteOfAManifestIsNoticed) {
