@@ -341,7 +341,7 @@ int status_of_child(Body body) {
   if (pid == 0) ::_exit(body());
   int status = 0;
   ::waitpid(pid, &status, 0);
-  return WEXITSTATUS(status);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : status;
 }
 
 TEST(SocketsTest, MayBeMoreThanTheSoftLimitOfOpenFiles) {
