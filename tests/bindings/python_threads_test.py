@@ -3,6 +3,7 @@
 Exact: all values are small whole numbers.
 """
 
+import os
 import sys
 import threading
 import unittest
@@ -31,6 +32,22 @@ class Threads(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(sums, [3, 3, 3])
+
+    def test_ranks_that_share_a_cpu(self):
+        def told(ranks):
+            worlds = rondo.World.make_threads(ranks)
+            answers = [world.oversubscribed for world in worlds]
+            for world in worlds:
+                world.close()
+            return answers
+
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(allowed)})
+        try:
+            self.assertEqual(told(2), [True, True])
+            self.assertEqual(told(1), [False])
+        finally:
+            os.sched_setaffinity(0, allowed)
 
     def test_threads_of_a_rank(self):
         """Each rank has a thread that posts at once, and one that posts when all threads run."""

@@ -1,9 +1,13 @@
-// Nodes are joined by what works, and the route says what does not.
+// Nodes are joined by what works, and the route says what does not; a node's ranks may have to
+// share its CPUs.
+
+#include <sched.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -78,6 +82,24 @@ TEST(FabricNameTest, IsCheckedBeforeAnythingIsOpened) {
   for (const char* name : {"", "mpi", "ucx:", "auto:tcp", "tcp:eth0", "shm:x", "UCX"}) {
     EXPECT_THAT(problem_of_fabric_name(name), HasSubstr("' is none of auto, tcp, ucx")) << name;
   }
+}
+
+// On a thread that may run on one CPU alone, as its ranks then may.
+TEST(OversubscriptionTest, IsMoreRanksThanCpus) {
+  std::thread([] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    for (const bool in_nodes : {false, true}) {
+      WorldOptions options = test::quick_options();
+      if (in_nodes) options.fabric = {.name = "shm", .fake_nodes = 2};
+      for (const World& world : World::make_threads(2, options)) {
+        EXPECT_TRUE(world.oversubscribed()) << in_nodes;
+      }
+      EXPECT_FALSE(World::make_threads(1, options).front().oversubscribed()) << in_nodes;
+    }
+  }).join();
 }
 
 TEST(NetworksTest, OfThisHostHaveLoopbackLeftOut) {

@@ -32,6 +32,7 @@ void event_loop(rondo_world* world);
 void flight_record(rondo_world* world);
 void mismatch(rondo_world* world);
 void create(void);
+void oversubscription(void);
 void deadline(void);
 void stall_and_abort(void);
 

@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
   if (ranks < 1 || ranks > MOST_RANKS) return 2;
   wrong_options();
   create();
+  oversubscription();
   deadline();
   stall_and_abort();
   memory_of_threads();
