@@ -62,10 +62,13 @@ TEST_F(HostsDoctorTest, SaysThatNoLinkLeadsOverACutWire) {
   hosts({"cut", "2"});
   const json report = examine("h1,h2");
   hosts({"mend", "2"});
+  std::vector<std::string> names;
   for (const json& link : findings(report, "link_between")) {
+    names.push_back(link["values"]["link"]);
     EXPECT_EQ(link["level"], "problem") << link;
     EXPECT_EQ(link["values"]["usable"], false);
   }
+  EXPECT_THAT(names, testing::IsSupersetOf({"ofi", "tcp", "ucx"}));
   EXPECT_GE(report["problems"], 1);
 }
 
