@@ -64,6 +64,47 @@ struct RandomOperation {
   std::vector<transport::Request> requests = {};
 };
 
+/// What the ranks give to one operation: numbers that tell whose they are, for whom, and where they
+/// belong.
+class RandomElements {
+ public:
+  explicit RandomElements(std::int32_t operation) : operation_(operation) {}
+
+  /// Element i of what `from` gives to `to`, which is 0 where all get the same.
+  [[nodiscard]] std::int32_t of(int from, int to, std::size_t i) const {
+    return first(from, to) + static_cast<std::int32_t>(i % period);
+  }
+
+  /// The sum of these elements of the first `ranks` ranks.
+  [[nodiscard]] std::int64_t sum(int ranks, int to, std::size_t i) const {
+    std::int64_t sum = 0;
+    for (int r = 0; r < ranks; ++r) sum += of(r, to, i);
+    return sum;
+  }
+
+  /// All that `from` gives to `to`. Whole periods are copied: it must not take longer than the
+  /// operation.
+  void fill(std::span<std::int32_t> part, int from, int to) const {
+    for (std::size_t i = 0; i < std::min(part.size(), period); ++i) part[i] = of(from, to, i);
+    for (std::size_t i = period; i < part.size(); i += period) {
+      std::copy_n(part.data(), std::min(period, part.size() - i), part.data() + i);
+    }
+  }
+
+ private:
+  // Messages are cut into parts of powers of two, none of which is a multiple of this: an element
+  // of another part is another number.
+  static constexpr std::size_t period = 101;
+  static constexpr std::int32_t above_period = 128;
+  static constexpr std::int32_t most_ranks = 16;
+
+  [[nodiscard]] std::int32_t first(int from, int to) const {
+    return ((operation_ * most_ranks + from) * most_ranks + to) * above_period;
+  }
+
+  std::int32_t operation_;
+};
+
 /// One rank's side of the operations. `world` is lent.
 class RandomOperations {
  public:
@@ -107,16 +148,11 @@ class RandomOperations {
     const bool shared = places == 0 || (places == 1 && world_->rank() != world_->size() - 1);
     memory_ = shared ? static_cast<std::pmr::memory_resource*>(&world_->arena())
                      : std::pmr::get_default_resource();
-    number_ = (number_ + 1) % 10'000;
+    // Sums of all ranks' elements are exact in 32 bits.
+    number_ = number_ % 1000 + 1;
+    elements_ = RandomElements(number_);
   }
 
-  // What rank r of the communicator contributes to this operation.
-  [[nodiscard]] std::int32_t value(int r) const { return number_ * 16 + r + 1; }
-  [[nodiscard]] std::int64_t sum_below(int end) const {
-    std::int64_t sum = 0;
-    for (int r = 0; r < end; ++r) sum += value(r);
-    return sum;
-  }
   [[nodiscard]] int next() const { return (ranks_->rank() + 1) % ranks_->size(); }
   [[nodiscard]] int previous() const {
     return (ranks_->rank() + ranks_->size() - 1) % ranks_->size();
@@ -126,9 +162,20 @@ class RandomOperations {
            static_cast<std::size_t>(from + to) % 3;
   }
 
+  // What comes out is -1 until it has come.
   void allocate(RandomOperation& operation, std::size_t in, std::size_t out) {
-    operation.in = std::pmr::vector<std::int32_t>(in, value(ranks_->rank()), memory_);
-    operation.out = std::pmr::vector<std::int32_t>(out, value(ranks_->rank()), memory_);
+    operation.in = std::pmr::vector<std::int32_t>(in, memory_);
+    operation.out = std::pmr::vector<std::int32_t>(out, -1, memory_);
+  }
+
+  // What this rank gives to all.
+  void give(std::span<std::int32_t> elements) const { elements_.fill(elements, ranks_->rank(), 0); }
+
+  // A part of count_ elements to each rank.
+  void give_parts(std::span<std::int32_t> elements) const {
+    for (std::size_t at = 0; at < elements.size(); at += count_) {
+      elements_.fill(elements.subspan(at, count_), ranks_->rank(), static_cast<int>(at / count_));
+    }
   }
 
   void post(RandomOperation& operation) {
@@ -162,9 +209,19 @@ class RandomOperations {
     const int self = ranks_->rank();
     const auto parts = static_cast<std::size_t>(ranks_->size());
     const bool shares = operation.kind == RandomKind::reduce_scatter;
+    const bool in_place = operation.kind == RandomKind::allreduce ||
+                          operation.kind == RandomKind::allreduce_coalesced;
     allocate(operation, shares ? count_ * parts : count_, count_);
-    operation.expected = [all = sum_below(ranks_->size())](std::size_t) { return all; };
     const std::span<std::int32_t> out(operation.out);
+    if (shares) {
+      give_parts(operation.in);
+    } else {
+      give(in_place ? out : std::span(operation.in));
+    }
+    const auto sum_of = [elements = elements_, to = shares ? self : 0](int count) {
+      return [=](std::size_t i) { return elements.sum(count, to, i); };
+    };
+    operation.expected = sum_of(ranks_->size());
     auto& requests = operation.requests;
     if (operation.kind == RandomKind::allreduce) {
       requests.push_back(ranks_->allreduce(out));
@@ -179,10 +236,10 @@ class RandomOperations {
       requests.push_back(ranks_->reduce_scatter(operation.in, out));
     } else if (operation.kind == RandomKind::scan) {
       requests.push_back(ranks_->scan(operation.in, out));
-      operation.expected = [sum = sum_below(self + 1)](std::size_t) { return sum; };
+      operation.expected = sum_of(self + 1);
     } else {
       requests.push_back(ranks_->exscan(operation.in, out));
-      operation.expected = [sum = sum_below(self)](std::size_t) { return sum; };
+      operation.expected = sum_of(self);
       if (self == 0) operation.expected = {};
     }
   }
@@ -190,31 +247,40 @@ class RandomOperations {
   void post_move(RandomOperation& operation) {
     const std::size_t all = count_ * static_cast<std::size_t>(ranks_->size());
     const bool is_root = ranks_->rank() == root_;
-    const auto of_each = [first = value(0), count = count_](std::size_t i) {
-      return first + static_cast<std::int64_t>(i / count);
+    const auto of_each = [elements = elements_, count = count_](int to) {
+      return [=](std::size_t i) {
+        return std::int64_t{elements.of(static_cast<int>(i / count), to, i % count)};
+      };
     };
-    const auto of_root = [from = value(root_)](std::size_t) { return std::int64_t{from}; };
+    const auto of_root = [elements = elements_, root = root_](int to) {
+      return [=](std::size_t i) { return std::int64_t{elements.of(root, to, i)}; };
+    };
     auto& requests = operation.requests;
     if (operation.kind == RandomKind::broadcast) {
       allocate(operation, 0, count_);
+      if (is_root) give(operation.out);
       requests.push_back(ranks_->broadcast(std::span(operation.out), root_));
-      operation.expected = of_root;
+      operation.expected = of_root(0);
     } else if (operation.kind == RandomKind::allgather) {
       allocate(operation, count_, all);
+      give(operation.in);
       requests.push_back(ranks_->allgather(operation.in, std::span(operation.out)));
-      operation.expected = of_each;
+      operation.expected = of_each(0);
     } else if (operation.kind == RandomKind::alltoall) {
       allocate(operation, all, all);
+      give_parts(operation.in);
       requests.push_back(ranks_->alltoall(operation.in, std::span(operation.out)));
-      operation.expected = of_each;
+      operation.expected = of_each(ranks_->rank());
     } else if (operation.kind == RandomKind::gather) {
       allocate(operation, count_, is_root ? all : 0);
+      give(operation.in);
       requests.push_back(ranks_->gather(operation.in, std::span(operation.out), root_));
-      if (is_root) operation.expected = of_each;
+      if (is_root) operation.expected = of_each(0);
     } else if (operation.kind == RandomKind::scatter) {
       allocate(operation, is_root ? all : 0, count_);
+      give_parts(operation.in);
       requests.push_back(ranks_->scatter(operation.in, std::span(operation.out), root_));
-      operation.expected = of_root;
+      operation.expected = of_root(ranks_->rank());
     } else {
       requests.push_back(ranks_->barrier());
     }
@@ -233,27 +299,41 @@ class RandomOperations {
       ends.push_back((ends.empty() ? 0 : ends.back()) + received.back());
     }
     allocate(operation, in, ends.back());
+    std::size_t at = 0;
+    for (int r = 0; r < ranks_->size(); ++r) {
+      const std::size_t count = sent[static_cast<std::size_t>(r)];
+      elements_.fill(std::span(operation.in).subspan(at, count), self, r);
+      at += count;
+    }
     operation.requests.push_back(
         ranks_->alltoallv(operation.in, sent, std::span(operation.out), received));
-    operation.expected = [first = value(0), ends](std::size_t i) {
-      return first + std::int64_t{std::ranges::upper_bound(ends, i) - ends.begin()};
+    operation.expected = [elements = elements_, self, ends](std::size_t i) {
+      const auto from = std::ranges::upper_bound(ends, i) - ends.begin();
+      const std::size_t begin = from == 0 ? 0 : ends[static_cast<std::size_t>(from - 1)];
+      return std::int64_t{elements.of(static_cast<int>(from), self, i - begin)};
     };
   }
 
   // To the next rank and from the previous one, in a ring.
   void post_messages(RandomOperation& operation) {
+    const int self = ranks_->rank();
     auto& requests = operation.requests;
     if (operation.kind == RandomKind::signal) {
-      operation.expected_signal = static_cast<std::uint64_t>(value(previous()));
+      const auto number_of = [this](int from, int to) {
+        return static_cast<std::uint64_t>(elements_.of(from, to, 0));
+      };
+      operation.expected_signal = number_of(previous(), self);
       requests.push_back(ranks_->wait_signal(previous(), operation.signal, signal_tag));
-      requests.push_back(ranks_->put_signal(
-          next(), static_cast<std::uint64_t>(value(ranks_->rank())), signal_tag));
+      requests.push_back(ranks_->put_signal(next(), number_of(self, next()), signal_tag));
       return;
     }
     allocate(operation, count_, count_);
+    elements_.fill(operation.in, self, next());
     const std::span<const std::int32_t> in(operation.in);
     const std::span<std::int32_t> out(operation.out);
-    operation.expected = [from = value(previous())](std::size_t) { return std::int64_t{from}; };
+    operation.expected = [elements = elements_, from = previous(), self](std::size_t i) {
+      return std::int64_t{elements.of(from, self, i)};
+    };
     if (operation.kind == RandomKind::send_and_recv) {
       requests.push_back(ranks_->recv(out, previous(), message_tag));
       requests.push_back(ranks_->send(in, next(), message_tag));
@@ -268,8 +348,8 @@ class RandomOperations {
     requests.push_back(ranks_->sendrecv(both));
   }
 
-  // Enough elements to find a part that is missing or in another's place; all would take longer
-  // than the operation.
+  // Enough elements to find a part that is missing or in another's place, and the last one; all
+  // would take longer than the operation.
   static constexpr std::size_t checked_one_in = 61;
   static void check(const RandomOperation& operation) {
     const std::string name = random_kind_names[static_cast<std::size_t>(operation.kind)];
@@ -277,13 +357,15 @@ class RandomOperations {
       throw std::runtime_error(name + " brought another number than was put");
     }
     if (!operation.expected) return;
-    for (std::size_t i = 0; i < operation.out.size(); i += checked_one_in) {
-      if (operation.out[i] == operation.expected(i)) continue;
+    const std::size_t count = operation.out.size();
+    const auto check_element = [&](std::size_t i) {
+      if (operation.out[i] == operation.expected(i)) return;
       throw std::runtime_error(name + ": element " + std::to_string(i) + " of " +
-                               std::to_string(operation.out.size()) + " is " +
-                               std::to_string(operation.out[i]) + ", not " +
-                               std::to_string(operation.expected(i)));
-    }
+                               std::to_string(count) + " is " + std::to_string(operation.out[i]) +
+                               ", not " + std::to_string(operation.expected(i)));
+    };
+    for (std::size_t i = 0; i < count; i += checked_one_in) check_element(i);
+    if (count > 0) check_element(count - 1);
   }
 
   static constexpr int message_tag = 1;
@@ -302,6 +384,7 @@ class RandomOperations {
   std::size_t count_ = 0;
   int root_ = 0;
   std::int32_t number_ = 0;
+  RandomElements elements_{0};
 };
 
 }  // namespace rondo::test
