@@ -1,6 +1,7 @@
 // Whole runs of ranks that do not step together: epochs, traces, replay.
 
 #include <algorithm>
+#include <barrier>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "support/scratch_folder.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "train/tiny_network.hpp"
 
 namespace rondo::train::trainer_cyclic_test {
 namespace {
@@ -213,6 +215,89 @@ TEST(TrainerCyclicTest, AGroupMayHaveFewerSamplesThanPieces) {
   experiment.train.global_batch = 9;
   experiment.train.accumulate = 5;
   EXPECT_GE(train_on(4, experiment).summaries.at(0).samples, 9 * 21);
+}
+
+/// Two ranks, of which rank 0 computes two mini-batches between the first and the second one of
+/// rank 1, and two between that and the third; before and after, both go on as they like. Where no
+/// rank waits for the token, it lies with rank 1 whenever rank 1 goes on: rank 0 has let it pass,
+/// and cannot get it back.
+class Alternation {
+ public:
+  /// After every mini-batch of a rank, which may end it.
+  void on_step(int rank) {
+    int& done = rank == 0 ? done_by_0_ : done_by_1_;
+    ++done;
+    if (rank == 1 && done <= 2) {
+      both_.arrive_and_wait();  // rank 0 begins its two
+      both_.arrive_and_wait();  // and has ended them
+    } else if (rank == 0 && (done == 1 || done == 5)) {
+      both_.arrive_and_wait();
+    } else if (rank == 0 && done == 3) {
+      both_.arrive_and_wait();
+      both_.arrive_and_wait();  // rank 1 has computed its second one
+    }
+  }
+
+ private:
+  int done_by_0_ = 0;
+  int done_by_1_ = 0;
+  std::barrier<> both_{2};
+};
+
+/// One epoch of two ranks: its turns, and the model at its end.
+struct CyclicEpoch {
+  std::vector<json> turns = {};
+  std::string parameter_hash = {};
+};
+
+CyclicEpoch epoch_of(const std::string& settings, Alternation* alternation = nullptr) {
+  const ScratchFolder folder;
+  const Experiment experiment =
+      test::tiny_experiment("update.scheme=cyclic data.training=48 train.epochs=1 " + settings);
+  CyclicEpoch epoch;
+  rondo::test::World{2}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = world.rank() == 0 ? folder.path() : std::filesystem::path();
+    if (alternation != nullptr) options.on_step = [&] { alternation->on_step(world.rank()); };
+    const EpochMetrics last = train(world, experiment, options);
+    if (world.rank() == 0) epoch.parameter_hash = last.parameter_hash;
+  });
+  epoch.turns = lines_of(folder.path(), "push");
+  return epoch;
+}
+
+CyclicEpoch alternating_epoch_of(const std::string& settings) {
+  Alternation alternation;
+  return epoch_of(settings, &alternation);
+}
+
+bool has_turn_of_several(const CyclicEpoch& epoch) {
+  return std::ranges::any_of(
+      epoch.turns, [](const json& turn) { return turn.at("minibatches").get<int>() > 1; });
+}
+
+bool has_skip(const CyclicEpoch& epoch) {
+  return std::ranges::any_of(epoch.turns,
+                             [](const json& turn) { return turn.at("kind") == "skip"; });
+}
+
+// Of two mini-batches in which the token comes no more than once, one is left for the next turn.
+TEST(TrainerCyclicTest, OnlyWithADynamicDelayAWorkerComputesOnUntilItsTurn) {
+  EXPECT_TRUE(has_turn_of_several(alternating_epoch_of("update.delay=dynamic")));
+  EXPECT_FALSE(has_turn_of_several(epoch_of("update.delay=fixed")));
+}
+
+TEST(TrainerCyclicTest, WithACapOfOneADynamicDelayIsAFixedOne) {
+  const CyclicEpoch capped = epoch_of("update.minibatch_cap=1");
+  EXPECT_FALSE(has_turn_of_several(capped));
+  EXPECT_EQ(capped.parameter_hash, epoch_of("update.delay=fixed").parameter_hash);
+}
+
+// Rank 1 finds the token before its second mini-batch, or pushes both at its end, and finds it
+// before the third.
+TEST(TrainerCyclicTest, ATurnWithoutAGradientIsPassedOnIfTheKeySaysSo) {
+  EXPECT_TRUE(has_skip(alternating_epoch_of("update.when_empty=skip")));
+  EXPECT_FALSE(has_skip(alternating_epoch_of("update.when_empty=wait")));
 }
 
 TEST(TrainerCyclicTest, ProgressIsInSamples) {
