@@ -1,5 +1,7 @@
 // Cyclic delayed updates over ranks that are threads: what they compute, and what they count.
 
+#include <algorithm>
+#include <barrier>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -325,6 +327,39 @@ TEST(CyclicLocalStepTest, MovesTheCopyBetweenTurns) {
     const float half = (1.0F + 2.0F - 0.03125F) / 2.0F;
     EXPECT_EQ(worker.arrays.parameters[0], -0.125F * half);
   });
+}
+
+/// The turns of worker 1, who begins its second mini-batch when worker 0 has computed `minibatches`
+/// since the end of worker 1's first one. Worker 0 then waits until the end of worker 1's second,
+/// and does the same once more. No worker waits for the token, so that worker 0 has let it pass.
+std::vector<Turn> turns_of_the_slower_worker(WhenEmpty when_empty) {
+  std::vector<Turn> turns;
+  std::barrier both(2);
+  World{2}.run([&](transport::World& world) {
+    CyclicWorker worker(world, {.when_empty = when_empty});
+    worker.compute_minibatch();
+    for (int i = 0; i < 2; ++i) {
+      both.arrive_and_wait();
+      if (world.rank() == 0) worker.compute_minibatches(2);
+      both.arrive_and_wait();
+      if (world.rank() == 1) worker.compute_minibatch();
+    }
+    both.arrive_and_wait();
+    worker.scheme->flush();
+    if (world.rank() == 1) turns = worker.turns();
+  });
+  return turns;
+}
+
+bool has_skip(const std::vector<Turn>& turns) {
+  return std::ranges::any_of(turns, [](const Turn& turn) { return turn.kind == Turn::Kind::skip; });
+}
+
+// Worker 1 finds the token before its second mini-batch, or pushes two at its end, and finds it
+// before its third.
+TEST(CyclicSkipTest, AWorkerThatHasNothingLetsTheTokenPassIfItMay) {
+  EXPECT_TRUE(has_skip(turns_of_the_slower_worker(WhenEmpty::skip)));
+  EXPECT_FALSE(has_skip(turns_of_the_slower_worker(WhenEmpty::wait)));
 }
 
 /// Steps `scheme` over `arrays` as CyclicWorker does.
