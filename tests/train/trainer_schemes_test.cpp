@@ -1,16 +1,20 @@
 // Whole runs under every update scheme.
 
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/scratch_folder.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "train/resumed_runs.hpp"
 #include "train/tiny_network.hpp"
 
 namespace rondo::train::trainer_schemes_test {
@@ -112,6 +116,23 @@ TEST(TrainerSchemesTest, LazyLayersCanBeMeasured) {
   Experiment experiment = experiment_of("lazy", "resnet8");
   const Outcome outcome = train_on(2, experiment);
   EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
+}
+
+// The reduction of every layer takes as long as the injected latency at least, and all of backward
+// much less.
+TEST(TrainerSchemesTest, ASlowLinkMakesMoreLayersLazy) {
+  const rondo::test::ScratchFolder folder;
+  transport::WorldOptions slow = rondo::test::quick_options();
+  slow.fabric = rondo::test::fabric_of(Backend::shm_nodes, 2);
+  slow.fabric.injected_latency = std::chrono::milliseconds(20);
+  rondo::test::World(2, slow).run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = world.rank() == 0 ? folder.path() : std::filesystem::path();
+    train(world, test::tiny_experiment("update.scheme=lazy train.max_steps=1"), options);
+  });
+
+  EXPECT_THAT(test::events(folder.path(), "start").at(0)["lazy_layers"],
+              testing::ElementsAre("first", "second"));
 }
 
 // What the measurement computes leaves no trace: with windows of one the run is synchronous.
