@@ -1,10 +1,15 @@
 // What a Loader promises: every sample once an epoch, the same images whoever asks, and whenever.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -175,6 +180,65 @@ TEST(LoaderTest, ReadsAheadForManySteps) {
     if (step + 1 < loader.steps()) loader.prefetch(range(step + 1));
     EXPECT_EQ(labels_of(batch), labels_of(plain.load(range(step))));
   }
+}
+
+// Tells when `images` images have been read, and which.
+class WatchedSource : public ImageSource {
+ public:
+  explicit WatchedSource(std::size_t images) : images_(images) {}
+
+  void read(std::int64_t image, const Framing& /*framing*/,
+            tensor::View<std::uint8_t> out) const override {
+    std::fill_n(out.data, out.shape.size(), std::uint8_t{1});
+    const std::lock_guard lock(mutex_);
+    read_.insert(image);
+    if (read_.size() == images_) all_read_.set_value(read_);
+  }
+  [[nodiscard]] std::string digest() const override { return "watched"; }
+  [[nodiscard]] std::future<std::set<std::int64_t>> all_read() const {
+    return all_read_.get_future();
+  }
+
+ private:
+  std::size_t images_;
+  mutable std::mutex mutex_;
+  mutable std::set<std::int64_t> read_;
+  mutable std::promise<std::set<std::int64_t>> all_read_;
+};
+
+// Images 0 to 7, whose labels are their numbers, as training set and as test set.
+Dataset watched_dataset(const std::shared_ptr<WatchedSource>& source) {
+  Dataset dataset = counting_dataset(8);
+  for (Images* images : {&dataset.training, &dataset.test}) {
+    images->pixels.clear();
+    images->source = source;
+  }
+  return dataset;
+}
+
+TEST(LoaderTest, ReadsWhatWasAnnouncedBeforeAnybodyAsksForIt) {
+  const auto source = std::make_shared<WatchedSource>(4);
+  const Dataset dataset = watched_dataset(source);
+  Loader loader(dataset, {.global_batch = 4, .largest_range = 4});
+  std::future<std::set<std::int64_t>> all_read = source->all_read();
+
+  loader.prefetch({0, 1, 0, 4});
+
+  ASSERT_EQ(all_read.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  const std::vector<std::int32_t> labels = labels_of(loader.load({0, 1, 0, 4}));
+  EXPECT_EQ(all_read.get(), std::set<std::int64_t>(labels.begin(), labels.end()));
+}
+
+TEST(LoaderTest, ReadsTheNextTestBatchBeforeAnybodyAsksForIt) {
+  const auto source = std::make_shared<WatchedSource>(5);
+  const Dataset dataset = watched_dataset(source);
+  Loader loader(dataset, {.global_batch = 4, .largest_range = 4});
+  std::future<std::set<std::int64_t>> all_read = source->all_read();
+
+  EXPECT_EQ(loader.load_test(0, 3, {3, 5}).samples, 3);
+
+  ASSERT_EQ(all_read.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_THAT(all_read.get(), testing::ElementsAre(0, 1, 2, 3, 4));
 }
 
 TEST(LoaderTest, AnEmptyRangeIsAnEmptyBatch) {

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -97,6 +99,19 @@ TEST_P(PrefetchQueueTest, PreparesAnAnnouncedRangeOnce) {
   }
 
   EXPECT_EQ(calls, 100);
+}
+
+TEST_P(PrefetchQueueTest, PreparesWhatWasAnnouncedBeforeAnybodyTakesIt) {
+  std::promise<std::int64_t> prepared;
+  Queue queue(options(), 1,
+              [&](const SampleRange& wanted, std::size_t) { prepared.set_value(wanted.step); });
+
+  queue.announce(3);
+
+  std::future<std::int64_t> step = prepared.get_future();
+  ASSERT_EQ(step.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_EQ(step.get(), 3);
+  static_cast<void>(queue.take(3));  // and not once more
 }
 
 TEST_P(PrefetchQueueTest, ThrowsWhatPreparingThrew) {
