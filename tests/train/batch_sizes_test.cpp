@@ -262,6 +262,26 @@ TEST(InjectionsTest, ASlowRankTrainsTheSameModel) {
   EXPECT_EQ(train_on(2, experiment).parameters, expected.parameters);
 }
 
+// A rank that is slowed down waits at least so long; how much longer depends on the machine.
+TEST(InjectionsTest, ASlowRankTakesAsManyTimesAsLong) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto computed = std::chrono::milliseconds(20);
+  rondo::test::World{1}.run([&](transport::World& world) {
+    const auto time_of = [&](double factor) {
+      const Clock::time_point began = Clock::now();
+      const int result = SlowRank(world, factor).slowed([&] {
+        const Clock::time_point end = Clock::now() + computed;
+        while (Clock::now() < end) continue;
+        return 7;
+      });
+      EXPECT_EQ(result, 7);
+      return Clock::now() - began;
+    };
+    EXPECT_GE(time_of(3.0), 3 * computed);
+    EXPECT_GE(time_of(1.5), 1.5 * computed);
+  });
+}
+
 TEST(InjectionsTest, RefuseRanksThatAreNotThere) {
   Experiment experiment = small_experiment();
   experiment.inject.slow_ranks = {{2, 2.0}};
