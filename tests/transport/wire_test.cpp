@@ -334,12 +334,12 @@ TEST(SocketsTest, KnowNoUserOfAnEndThatWasClosed) {
   EXPECT_EQ(user_of_other_end(both.server.get()), std::nullopt);
 }
 
-// In a process of its own, whose limits are not the test's.
+// Of a process of its own, whose limits are not the test's. What kills it is no success.
 template <typename Body>
 int status_of_child(Body body) {
   const pid_t pid = ::fork();
   if (pid == 0) ::_exit(body());
-  int status = 0;
+  int status = -1;
   ::waitpid(pid, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : status;
 }
