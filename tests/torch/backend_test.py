@@ -281,6 +281,35 @@ def arenas(rank, ranks):
     del shared
 
 
+def kernels_in_arenas(rank, ranks):
+    # oneDNN takes its scratch memory by an interface of its own, and frees it by the address alone.
+    images = torch.arange(4 * 3 * 32 * 32).remainder(7).float().view(4, 3, 32, 32)
+    ordinary = torch.nn.Conv2d(3, 8, 3)
+    expected = ordinary(images)
+    expected.sum().backward()
+    with rondo.torch.arena():
+        convolution = torch.nn.Conv2d(3, 8, 3)
+        convolution.load_state_dict(ordinary.state_dict())
+        output = convolution(images)
+        output.sum().backward()
+        blocked = images.to_mkldnn()
+    expect(rondo.torch.arena().contains(output), "what a kernel returns lies in the arena")
+    expect_equal(output, expected, "a convolution in the arena")
+    expect_equal(convolution.weight.grad, ordinary.weight.grad, "its gradient")
+    expect_equal(blocked.to_dense(), images, "memory in oneDNN's own order")
+    # What lies in the arena is freed by another thread, what does not while the arena is chosen.
+    thread = threading.Thread(target=lambda kept: kept.clear(), args=([blocked],))
+    del blocked
+    thread.start()
+    thread.join()
+    blocked = images.to_mkldnn()
+    with rondo.torch.arena():
+        del blocked
+    dist.barrier()
+    dist.destroy_process_group()
+    del output, convolution
+
+
 def adoption(rank, ranks):
     tensor = torch.full((100_000,), rank + 1.0)
     chosen = rondo.torch.arena()
@@ -415,6 +444,9 @@ class BackendTest(RanksTest):
 
     def test_arenas(self):
         self.over(arenas, 2)
+
+    def test_kernels_in_arenas(self):
+        self.over(kernels_in_arenas, 2)
 
     def test_adoption(self):
         self.over(adoption, 2)
