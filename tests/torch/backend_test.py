@@ -328,6 +328,18 @@ def adoption(rank, ranks):
     expect(bool((tensor == ranks * (ranks + 1) / 2).all()), "values after the group")
 
 
+def adoption_beside_operations(rank, ranks):
+    # Their memory lies on the pages that move, and the group's own thread frees it.
+    ordinary = torch.ones(200)
+    for _ in range(300):
+        for _ in range(8):
+            dist.all_reduce(torch.ones(3, 2).t(), async_op=True)
+        for _ in range(4):
+            rondo.torch.adopt(ordinary).release()
+    dist.barrier()
+    expect_equal(ordinary, torch.ones(200), "memory that was adopted and released")
+
+
 def sparse(rank, ranks):
     """Rows rank and rank + 1, so that ranks share some and not others; rank 0 has none at first."""
     for count in (0, 2):
@@ -450,6 +462,9 @@ class BackendTest(RanksTest):
 
     def test_adoption(self):
         self.over(adoption, 2)
+
+    def test_adoption_beside_operations(self):
+        self.over(adoption_beside_operations, 2)
 
     def test_sparse(self):
         self.over(sparse, 3)

@@ -36,6 +36,9 @@ constexpr std::chrono::seconds closing_time{5};
 constexpr std::chrono::microseconds shortest_slice{200};
 constexpr std::chrono::microseconds longest_slice{5000};
 
+/// In whose complete() this thread is: what an operation frees may be the last of a process group.
+thread_local const Engine* completes_here = nullptr;
+
 c10::ListTypePtr tensors_type() { return c10::ListType::create(c10::TensorType::get()); }
 
 }  // namespace
@@ -124,16 +127,19 @@ void Operation::complete(std::exception_ptr error) {
   ended_ = true;
 }
 
-void Callbacks::run(const c10::intrusive_ptr<Operation>& operation) {
-  std::unique_lock lock(state_->mutex);
+bool Callbacks::run(const c10::intrusive_ptr<Operation>& operation) {
+  const std::unique_lock lock(state_->mutex);
   state_->waiting.push_back(operation);
-  if (state_->waiting.size() <= state_->idle) return state_->wake.notify_one();
+  if (state_->waiting.size() <= state_->idle) {
+    state_->wake.notify_one();
+    return true;
+  }
   try {
     std::thread([state = state_] { work(*state); }).detach();
+    return true;
   } catch (const std::system_error&) {  // There are too many threads.
     state_->waiting.pop_back();
-    lock.unlock();
-    operation->mark_future();
+    return false;
   }
 }
 
@@ -219,7 +225,8 @@ void Engine::close() {
   complete(std::move(ended));
   callbacks_.close();
   if (!thread_.joinable()) return;
-  if (thread_.get_id() == std::this_thread::get_id()) {
+  // It ends by itself, after what it waits for: perhaps this thread's end of complete().
+  if (thread_.get_id() == std::this_thread::get_id() || completes_here == this) {
     thread_.detach();
   } else {
     thread_.join();
@@ -295,11 +302,24 @@ void Engine::give_up(Operation& operation) {
   throw std::runtime_error(text);
 }
 
+/// What ends here stores into memory of malloc(), and frees some: not while a page of it is
+/// adopted.
 void Engine::complete(std::vector<Ended> ended) {
-  for (auto& [operation, error] : ended) {
-    operation->complete(error);
-    if (operation->open_future()) callbacks_.run(operation);
+  if (ended.empty()) return;
+  std::vector<c10::intrusive_ptr<Operation>> without_thread;
+  {
+    const std::lock_guard entry(completing_);
+    const Engine* const before = std::exchange(completes_here, this);
+    for (const auto& [operation, error] : ended) {
+      operation->complete(error);
+      if (operation->open_future() && !callbacks_.run(operation)) {
+        without_thread.push_back(operation);
+      }
+    }
+    ended = std::vector<Ended>();  // frees here what nobody else keeps
+    completes_here = before;
   }
+  for (const auto& operation : without_thread) operation->mark_future();
 }
 
 void Engine::start_timeout(Operation& operation) {
@@ -341,7 +361,10 @@ void Engine::wait(Operation& operation, steady_clock::time_point limit) {
   --waiting_;
 }
 
+/// The caller may have Python's lock, for which a thread that completes something may wait.
 void Engine::poll() {
+  const Pause others(completing_, std::try_to_lock);
+  if (!others) return;
   std::vector<Ended> ended;
   if (!mutex_.try_lock()) return;
   ended = collect();
@@ -414,12 +437,16 @@ void Engine::deallocate(void* data, std::size_t bytes) noexcept {
   world_.arena().deallocate(data, bytes, 64);
 }
 
-transport::AdoptedMemory Engine::adopt(std::span<std::byte> memory) {
+Engine::Pause Engine::pause_completions() {
+  return is_forked_copy() ? Pause() : Pause(completing_);
+}
+
+transport::AdoptedMemory Engine::adopt(std::span<std::byte> memory, const Pause& /*pause*/) {
   const Lock lock(*this);
   return world_.adopt(memory);
 }
 
-void Engine::release(transport::AdoptedMemory& memory) noexcept {
+void Engine::release(transport::AdoptedMemory& memory, const Pause& /*pause*/) noexcept {
   if (is_forked_copy()) {
     memory.release();
     return;

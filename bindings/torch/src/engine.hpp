@@ -82,8 +82,9 @@ class Operation final : public c10d::Work {
 /// None of them makes progress, so a callback may block.
 class Callbacks {
  public:
-  /// Completes the operation's future soon.
-  void run(const c10::intrusive_ptr<Operation>& operation);
+  /// Completes the operation's future soon. False if there is no thread for it: then the caller has
+  /// to.
+  [[nodiscard]] bool run(const c10::intrusive_ptr<Operation>& operation);
   /// Threads that have nothing left to do end. Waits for the others, but not for ever: a callback
   /// may wait for something that never comes. Not on one of these threads.
   void close();
@@ -141,7 +142,7 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   void start_timeout(Operation& operation);
   /// Makes progress until `operation` has ended, or until `limit`.
   void wait(Operation& operation, std::chrono::steady_clock::time_point limit);
-  /// Makes progress once, if no other thread does.
+  /// Makes progress once, if no other thread does or completes anything.
   void poll();
 
   /// Memory of the World's arena; null when there is none left.
@@ -149,9 +150,14 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] bool contains(const void* data, std::size_t bytes);
   void deallocate(void* data, std::size_t bytes) noexcept;
 
-  /// As those of World and AdoptedMemory.
-  [[nodiscard]] transport::AdoptedMemory adopt(std::span<std::byte> memory);
-  void release(transport::AdoptedMemory& memory) noexcept;
+  /// While it lives no operation completes. Who completes one may need Python's lock, so it is
+  /// waited for without that.
+  using Pause = std::unique_lock<std::recursive_mutex>;
+  [[nodiscard]] Pause pause_completions();
+
+  /// As those of World and AdoptedMemory. Whole pages move, and other objects may lie on them.
+  [[nodiscard]] transport::AdoptedMemory adopt(std::span<std::byte> memory, const Pause& pause);
+  void release(transport::AdoptedMemory& memory, const Pause& pause) noexcept;
 
  private:
   struct Ended {
@@ -167,6 +173,9 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   void run();
   bool rest();
 
+  /// Who completes operations; locked before mutex_, if both are. Python may run then, by which a
+  /// tensor is freed, and call the engine again.
+  std::recursive_mutex completing_;
   std::mutex mutex_;
   std::atomic<int> wanted_{0};                          ///< threads that wait for the lock
   std::atomic<int> waiting_{0};                         ///< threads in wait()

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -91,6 +92,13 @@ class Arena {
   std::shared_ptr<Engine> before_;
 };
 
+/// Other threads of Python run while this waits, and not while the pause lasts.
+Engine::Pause pause_completions(Engine& engine) {
+  std::optional<py::gil_scoped_release> released;
+  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
+  return engine.pause_completions();
+}
+
 /// A tensor whose memory is in the arena, for a `with` statement.
 class Adopted {
  public:
@@ -103,13 +111,14 @@ class Adopted {
                           tensor_.is_non_overlapping_and_dense(),
                       "rondo.torch.adopt: takes dense tensors on the CPU");
     engine_ = ours->engine();
-    memory_ = engine_->adopt({static_cast<std::byte*>(tensor_.data_ptr()), tensor_.nbytes()});
+    memory_ = engine_->adopt({static_cast<std::byte*>(tensor_.data_ptr()), tensor_.nbytes()},
+                             pause_completions(*engine_));
   }
   Adopted(const Adopted&) = delete;
   Adopted& operator=(const Adopted&) = delete;
   ~Adopted() { release(); }
 
-  void release() { engine_->release(memory_); }
+  void release() { engine_->release(memory_, pause_completions(*engine_)); }
   [[nodiscard]] const at::Tensor& tensor() const noexcept { return tensor_; }
 
  private:
@@ -133,8 +142,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("__enter__", &Arena::enter)
       .def("__exit__", [](Arena& arena, const py::args&) { arena.leave(); });
   py::class_<Adopted>(module, "Adopted")
-      .def(py::init<const c10::intrusive_ptr<Base>&, at::Tensor>(), Release())
-      .def("release", &Adopted::release, Release())
+      .def(py::init<const c10::intrusive_ptr<Base>&, at::Tensor>())
+      .def("release", &Adopted::release)
       .def("__enter__", &Adopted::tensor)
       .def("__exit__", [](Adopted& adopted, const py::args&) { adopted.release(); });
 }
