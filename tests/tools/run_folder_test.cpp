@@ -120,6 +120,25 @@ TEST_F(RunFolderTest, LeavesASymbolicLinkThatNamesNothing) {
   EXPECT_TRUE(fs::is_symlink(out()));
 }
 
+// As a rotation of logs does it by copying, or a user by mistake.
+TEST_F(RunFolderTest, LeavesTheFilesOfARunThatHasLostItsLog) {
+  const fs::path log = out() / "metrics.jsonl";
+  for (const std::string left : {"nothing", "", "{\"event\":\"end\"}\n"}) {
+    {
+      const RunFolder launcher(out(), experiment_);
+      const RunFolder rank_0(out(), experiment_);
+      std::ofstream(log) << "{\"event\":\"start\"}\n";
+      rewrite_config(out(), experiment_);
+      std::ofstream(log) << left;
+      if (left == "nothing") fs::remove(log);
+    }
+
+    EXPECT_EQ(fs::exists(log), left != "nothing") << left;
+    EXPECT_EQ(read_file(out() / "config.toml"), to_toml(experiment_)) << left;
+    fs::remove_all(out());
+  }
+}
+
 // Each finds no folder, or one without a config.toml.
 TEST_F(RunFolderTest, LetsOneOfTwoThatBeginAtOnceGoOn) {
   train::Experiment another;
@@ -146,7 +165,9 @@ TEST_F(RunFolderTest, LetsOneOfTwoThatBeginAtOnceGoOn) {
     ASSERT_THAT(errors[1 - first], HasSubstr("already holds another config.toml"));
     ASSERT_EQ(read_file(out() / "config.toml"), to_toml(*experiments[first]));
     folders[first].reset();
-    ASSERT_FALSE(fs::exists(out()));
+    // The folder may have been made by the one that was refused, which could not remove it.
+    ASSERT_FALSE(fs::exists(out() / "config.toml"));
+    fs::remove_all(out());
   }
 }
 

@@ -385,6 +385,19 @@ TEST_F(TrainTest, DoesNotOverwriteAnotherConfiguration) {
   EXPECT_EQ(file("config.toml"), "# mine\n");
 }
 
+// The launcher took a log without its first line for that of a run which had never begun.
+TEST_F(TrainTest, LeavesItsFilesAlsoIfTheLogIsEmptiedMeanwhile) {
+  Program program(rondo_command({"train", "-n", "1", "--threads", "1", "--out", out(), "--set",
+                                 "train.epochs=100000", config()}));
+  program.output_until("epoch 2/");
+  fs::resize_file(fs::path(out()) / "metrics.jsonl", 0);
+  program.send(SIGTERM);
+
+  EXPECT_EQ(program.wait().status, 75);
+  EXPECT_THAT(file("metrics.jsonl"), HasSubstr("\"event\":\"end\""));
+  EXPECT_THAT(file("config.toml"), HasSubstr("epochs = 100000"));
+}
+
 // What is refused before it begins, each for another reason and at another moment.
 class RefusedTrainTest : public TrainTest,
                          public testing::WithParamInterface<std::vector<std::string>> {};

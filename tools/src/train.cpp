@@ -353,10 +353,9 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   options.observer = display.observer();
   options.observer.on_start = [&](const train::Experiment& experiment) {
     display.begin_metrics();
-    // The launcher's config.toml lacks what the planner has chosen, or is of the run before.
-    if (rank.experiment.grid.plan == "auto" || !rank.resume.empty()) {
-      rewrite_config(folder, experiment);
-    }
+    // The launcher's config.toml lacks what the planner has chosen, or is of the run before; and a
+    // new one tells the launcher that the run has begun.
+    rewrite_config(folder, experiment);
   };
   try {
     train_and_profile(world, rank, options, profile ? &*profile : nullptr,

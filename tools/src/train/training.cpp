@@ -2,7 +2,8 @@
 // folder, the job that starts them, and what people are shown of it. `rondo compare` makes many.
 //
 // Launcher and rank 0 both make the folder, because there may be no launcher of ours. It is removed
-// again if the run is refused before metrics.jsonl has its first event.
+// again if the run is refused before it begins. When it does begin, rank 0 writes config.toml anew:
+// metrics.jsonl may be emptied or removed while the run trains, and cannot tell.
 //
 // Rank 0 shows a line that follows the training, a line for each epoch, and at the end a table of
 // what communication has cost.
@@ -57,6 +58,13 @@ bool has_begun(const fs::path& folder) {
   std::ifstream file(folder / "metrics.jsonl");
   std::string line;
   return std::getline(file, line) && line.starts_with(R"({"event":"start")");
+}
+
+// Nothing where there is no such file, or it cannot be examined.
+std::optional<FileIdentity> identity_of(const fs::path& file) {
+  struct stat status = {};
+  if (::stat(file.c_str(), &status) != 0) return std::nullopt;
+  return FileIdentity{.device = status.st_dev, .inode = status.st_ino};
 }
 
 // The first part of `path` that is not there; empty when all of it is.
@@ -311,7 +319,7 @@ RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use u
 }
 
 RunFolder::~RunFolder() {
-  if (!has_begun(path_)) remove();
+  if (config_ && identity_of(path_ / "config.toml") == config_) remove();
 }
 
 void RunFolder::make(const std::string& config, Use use) {
@@ -331,6 +339,7 @@ void RunFolder::make(const std::string& config, Use use) {
   // anew once a checkpoint fits.
   wrote_config_ = !is_there(path_ / "config.toml");
   if (wrote_config_) write_config(path_, config);
+  config_ = identity_of(path_ / "config.toml");
 }
 
 // Folders go only as long as nothing else is in them, such as a flight record. rmdir() also leaves

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -43,9 +45,16 @@ struct TrainRequest {
 [[nodiscard]] std::filesystem::path run_folder_for(const std::filesystem::path& folder,
                                                    const train::Experiment& experiment);
 
-/// The folder of one run, from before it begins until it has ended. A run has begun when its
-/// metrics.jsonl says so; one that was refused before leaves nothing behind, so that it can be
-/// tried again with the same folder.
+/// Which file of the machine it is: writing it by replace_file() makes another one.
+struct FileIdentity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
+
+/// The folder of one run, from before it begins until it has ended. A run has begun once
+/// rewrite_config() was called; one that was refused before leaves nothing behind, so that it can
+/// be tried again with the same folder.
 class RunFolder {
  public:
   enum class Use { begin, resume };
@@ -59,7 +68,7 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
   /// Unless the run has begun, removes what was made here, and its metrics.jsonl. Leaves the folder
-  /// alone while another run writes there.
+  /// alone while another run writes there, and where config.toml has been replaced or removed.
   ~RunFolder();
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
@@ -73,6 +82,7 @@ class RunFolder {
 
   std::filesystem::path path_;
   std::filesystem::path made_;  // the topmost folder that was not there; empty when all were
+  std::optional<FileIdentity> config_ = {};  // config.toml until the run begins
   bool wrote_config_ = false;
   bool had_metrics_ = true;  // before this run; false only once that is known
   bool is_complete_ = false;
@@ -85,8 +95,9 @@ class RunFolder {
 /// Where the file system knows no locks, nothing is locked.
 [[nodiscard]] bool is_in_use(const Descriptor& folder);
 
-/// Writes config.toml of a run anew: `experiment` says what was left open, as by grid.plan =
-/// "auto". Throws UsageError when it cannot be written.
+/// Writes config.toml of a run that begins or goes on anew: `experiment` says what was left open,
+/// as by grid.plan = "auto", and each RunFolder of this run leaves its files from now on. Throws as
+/// replace_file() does.
 void rewrite_config(const std::filesystem::path& folder, const train::Experiment& experiment);
 
 /// A training run as it would be started on this machine.
