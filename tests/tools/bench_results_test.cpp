@@ -1,18 +1,28 @@
 // What `rondo bench` makes of its samples: the line and the table that follow from times,
-// patterns that tell wrong elements from right ones, and what the report says.
+// patterns that tell wrong elements from right ones, what the report says, and how results are
+// checked.
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/world.hpp>
+
 #include "bench/measure.hpp"
 #include "bench/operation.hpp"
 #include "bench/shared_block.hpp"
 #include "bench/tune.hpp"
+#include "support/world.hpp"
 
 namespace rondo::tools::bench_results_test {
 namespace {
@@ -305,6 +315,122 @@ TEST(LineFitTest, RefusesASingleSize) {
 TEST(LineFitTest, RefusesATimeOfNothing) {
   const std::vector<TimedSize> samples = {{8, 0.0}, {16, 1e-6}};
   EXPECT_THROW(static_cast<void>(fit_line(samples)), std::invalid_argument);
+}
+
+// Operations that give wrong results. Each is run once and checked, run in two iterations, and run
+// once more and checked again.
+
+constexpr std::size_t elements = 10;
+constexpr int always = 100;
+
+// On rank 1 only its first `right_runs` runs do anything; rank 0 is always right.
+template <int right_runs>
+class Faulty final : public BenchOperation {
+ public:
+  explicit Faulty(const BenchSetting& setting)
+      : left_(setting.ranks->rank() == 0 ? always : right_runs) {}
+
+  [[nodiscard]] BenchFacts facts() const override {
+    return {.bytes = elements * sizeof(float), .count = elements};
+  }
+  void run() override {
+    if (left_-- > 0) pattern_.fill(data_);
+  }
+  void spoil() override { tools::spoil(std::span<float>(data_)); }
+  [[nodiscard]] std::int64_t count_wrong() override { return pattern_.count_wrong(data_); }
+
+ private:
+  int left_;
+  Pattern<float> pattern_ = Pattern<float>::moved(0);
+  std::array<float, elements> data_ = {};
+};
+
+template <int right_runs>
+std::vector<BenchRow> rows_of_faulty(transport::World& world) {
+  const OperationKind kind{
+      .name = "faulty",
+      .summary = "",
+      .sizes = "40",
+      .most_bytes = 0,
+      .places = BenchPlaces::in,
+      .ranks = BenchRanks::all,
+      .reduces = false,
+      .make = [](const BenchSetting& setting) {
+        return std::unique_ptr<BenchOperation>(std::make_unique<Faulty<right_runs>>(setting));
+      }};
+  return measure(world, {.kind = &kind,
+                         .sizes = {elements * sizeof(float)},
+                         .memories = {BenchMemory::private_memory},
+                         .in_place = {true},
+                         .iterations = 2,
+                         .warm_up = 0});
+}
+
+TEST(BenchCheckTest, CountsTheWrongElementsOfAllRanksBeforeAndAfterTheIterations) {
+  rondo::test::World{2}.run([](transport::World& world) {
+    const auto right = rows_of_faulty<always>(world);
+    const auto idle = rows_of_faulty<0>(world);
+    // Its buffers still hold the right result of the first run, but for spoil().
+    const auto once = rows_of_faulty<1>(world);
+    ASSERT_EQ(right.size(), 1U);
+    ASSERT_EQ(idle.size(), 1U);
+    ASSERT_EQ(once.size(), 1U);
+    constexpr auto count = static_cast<std::int64_t>(elements);
+    EXPECT_EQ(right[0].wrong, 0);
+    EXPECT_EQ(idle[0].wrong, 2 * count);
+    EXPECT_EQ(once[0].wrong, count);
+  });
+}
+
+// Its number of elements is the rank that rank 0 talks to; its bus factor, the ways at once.
+class Paired final : public BenchOperation {
+ public:
+  explicit Paired(const BenchSetting& setting) : setting_(setting) {}
+
+  [[nodiscard]] BenchFacts facts() const override {
+    return {.bytes = sizeof(float),
+            .count = static_cast<std::size_t>(setting_.second),
+            .bus_factor = setting_.both_ways ? 2.0 : 1.0};
+  }
+  void run() override {}
+  [[nodiscard]] std::int64_t count_wrong() override { return setting_.first; }
+
+ private:
+  BenchSetting setting_;
+};
+
+TEST(BenchCheckTest, MeasuresThePairThatIsAskedFor) {
+  const OperationKind kind{
+      .name = "paired",
+      .summary = "",
+      .sizes = "4",
+      .most_bytes = 0,
+      .places = BenchPlaces::out,
+      .ranks = BenchRanks::pair,
+      .reduces = false,
+      .make = [](const BenchSetting& setting) {
+        return std::unique_ptr<BenchOperation>(std::make_unique<Paired>(setting));
+      }};
+  rondo::test::World{3}.run([&](transport::World& world) {
+    const Bench last{.kind = &kind,
+                     .sizes = {4},
+                     .memories = {BenchMemory::private_memory},
+                     .in_place = {false},
+                     .iterations = 1,
+                     .warm_up = 0};
+    Bench neighbour = last;
+    neighbour.peer = 1;
+    neighbour.both_ways = true;
+
+    const BenchRow far = measure(world, last).at(0);
+    const BenchRow near = measure(world, neighbour).at(0);
+
+    EXPECT_EQ(far.count, 2U);
+    EXPECT_EQ(far.bus_factor, 1.0);
+    EXPECT_EQ(near.count, 1U);
+    EXPECT_EQ(near.bus_factor, 2.0);
+    EXPECT_EQ(near.wrong, 0);
+  });
 }
 
 }  // namespace
