@@ -396,5 +396,30 @@ TEST(BenchTuneTest, RefusesATableThatMakesNoSense) {
   EXPECT_THAT(ended.err, HasSubstr("rd:0-16k"));
 }
 
+// Pairs of ranks.
+
+TEST(BenchPairTest, BothWaysAtOnceMoveTwiceAsMuch) {
+  const auto one = rows_of("bandwidth", {"-n", "2", "-m", "4K", "--memory", "arena"})[0];
+  const auto both =
+      rows_of("bandwidth", {"-n", "2", "-m", "4K", "--memory", "arena", "--bidirectional"})[0];
+
+  EXPECT_EQ(one["wrong"], 0);
+  EXPECT_EQ(both["wrong"], 0);
+  EXPECT_DOUBLE_EQ(one["busbw_GBs"].get<double>(), one["algbw_GBs"].get<double>());
+  EXPECT_DOUBLE_EQ(both["busbw_GBs"].get<double>(), 2 * both["algbw_GBs"].get<double>());
+}
+
+TEST(BenchPairTest, RankZeroTalksToAnyPeerThatThereIs) {
+  const auto row =
+      rows_of("latency", {"-n", "3", "-m", "64", "--memory", "arena", "--peer", "1"})[0];
+  EXPECT_EQ(row["ranks"], 3);
+  EXPECT_EQ(row["wrong"], 0);
+  EXPECT_GT(row["median_us"], 0.0);
+
+  const Ended absent = bench("latency", {"-n", "3", "--peer", "3"});
+  EXPECT_EQ(absent.status, 2);
+  EXPECT_THAT(absent.err, HasSubstr("there is no rank 3 among 3; give --peer less, or -n more"));
+}
+
 }  // namespace
 }  // namespace rondo::test::bench_test

@@ -251,6 +251,21 @@ TEST_F(PlanTest, PredictsEveryScheme) {
   }
 }
 
+// The four ranks of a node share its port; half of it takes them longer.
+TEST_F(PlanTest, AsksTheNodesPortForItsBandwidth) {
+  const auto step_seconds = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--scaling",        "8:8", "--flops", "1e12",
+                                      "--ranks-per-node", "4"};
+    words.insert(words.end(), more.begin(), more.end());
+    return plans(words)[0]["step_seconds"].get<double>();
+  };
+  const double unlimited = step_seconds({});
+  const double narrow = step_seconds({"--port-bandwidth", "2e8"});
+
+  EXPECT_LT(unlimited, narrow);
+  EXPECT_LT(narrow, step_seconds({"--port-bandwidth", "1e8"}));
+}
+
 TEST_F(PlanTest, PeriodPoliciesNeedTheMeanRound) {
   const std::vector<std::string> words = {
       "--scaling", "4:4",   "--scheme",         "k_step", "--flops",
