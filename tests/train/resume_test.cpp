@@ -51,15 +51,18 @@ std::vector<int> ends_of(const std::vector<int>& stops) {
   return {stops.front(), stops.back()};
 }
 
-// Stops at each of these looks, resumes, and compares with a run that was not stopped.
+// Stops at each of these looks, resumes, and compares with a run that was not stopped. No step is
+// done twice.
 void expect_same_end(int ranks, const Experiment& experiment, const std::vector<int>& stops) {
   const ScratchFolder whole;
   const RunEnd expected = run_in(whole.path(), ranks, experiment);
   for (const int stop : ends_of(stops)) {
     const ScratchFolder cut;
-    EXPECT_TRUE(run_in(cut.path(), ranks, experiment, {}, stop).stopped) << stop;
+    const RunEnd first = run_in(cut.path(), ranks, experiment, {}, stop);
+    EXPECT_TRUE(first.stopped) << stop;
     const RunEnd resumed = run_in(cut.path(), ranks, experiment, "auto");
 
+    EXPECT_EQ(first.steps + resumed.steps, expected.steps) << "at look " << stop;
     EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash) << "at look " << stop;
     EXPECT_EQ(resumed.last.accuracy, expected.last.accuracy);
     EXPECT_EQ(steady_lines(cut.path()), steady_lines(whole.path())) << "at look " << stop;
@@ -262,8 +265,11 @@ TEST(ResumeTest, ARunThatIsCompleteIsLeftAsItIs) {
     const auto lines = steady_lines(folder.path());
     const std::string model = contents(folder.path() / "model.safetensors");
 
-    EXPECT_EQ(run_in(folder.path(), 2, experiment, "auto").last.parameter_hash,
-              whole.last.parameter_hash);
+    const RunEnd again = run_in(folder.path(), 2, experiment, "auto");
+
+    EXPECT_EQ(again.steps, 0);
+    EXPECT_THAT(again.notes, Contains(HasSubstr("resumed from")));
+    EXPECT_EQ(again.last.parameter_hash, whole.last.parameter_hash);
     EXPECT_EQ(steady_lines(folder.path()), lines);
     EXPECT_EQ(contents(folder.path() / "model.safetensors"), model);
   }
@@ -279,8 +285,10 @@ TEST(ResumeTest, ALongerRunGoesOnAsIfItHadBeenAskedForAtOnce) {
   run_in(cut.path(), 2, experiment);
   experiment.train.max_steps = 12;
 
-  EXPECT_EQ(run_in(cut.path(), 2, experiment, "auto").last.parameter_hash,
-            expected.last.parameter_hash);
+  const RunEnd longer = run_in(cut.path(), 2, experiment, "auto");
+
+  EXPECT_EQ(longer.steps, 12 - 7);
+  EXPECT_EQ(longer.last.parameter_hash, expected.last.parameter_hash);
 }
 
 TEST(ResumeTest, CheckpointsComeAsOftenAsTheConfigurationSays) {

@@ -41,6 +41,7 @@ namespace rondo::train::test {
 struct RunEnd {
   EpochMetrics last = {};
   bool stopped = false;
+  int steps = 0;  ///< that this part of the run has done
   std::vector<std::string> notes = {};
 };
 
@@ -61,6 +62,7 @@ inline RunEnd run_in(const std::filesystem::path& folder, int ranks, const Exper
       return stop ? RunRequest::checkpoint_and_stop : RunRequest::none;
     };
     options.observer.on_note = [&](const std::string& note) { result.notes.push_back(note); };
+    if (world.rank() == 0) options.on_step = [&result] { ++result.steps; };
     try {
       const EpochMetrics last = train(world, experiment, options);
       const std::lock_guard lock(mutex);

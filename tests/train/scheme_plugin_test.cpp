@@ -38,10 +38,16 @@ Experiment with_plugin(const std::string& file, const TextTable& settings = {}) 
 
 std::string elastic_averaging() { return std::getenv("RONDO_ELASTIC_AVERAGING"); }
 
+// What rank 0 has of a run.
+struct PluginRun {
+  std::string hash = {};  // empty where it was stopped
+  int steps = 0;          // that this part of it has done
+};
+
 // On two ranks; `stop_at`: the step at whose end a checkpoint is written, and the run stops.
-std::string hash_of_run(const Experiment& experiment, const std::filesystem::path& folder = {},
-                        int stop_at = 0) {
-  std::string hash;
+PluginRun run_of(const Experiment& experiment, const std::filesystem::path& folder = {},
+                 int stop_at = 0) {
+  PluginRun run;
   rondo::test::World{2}.run([&](transport::World& world) {
     int looks = 0;
     TrainerOptions options{.run_folder = world.rank() == 0 ? folder : "",
@@ -49,14 +55,17 @@ std::string hash_of_run(const Experiment& experiment, const std::filesystem::pat
     options.request = [&] {
       return ++looks == stop_at ? RunRequest::checkpoint_and_stop : RunRequest::none;
     };
+    if (world.rank() == 0) options.on_step = [&run] { ++run.steps; };
     try {
       const EpochMetrics last = train(world, experiment, options);
-      if (world.rank() == 0) hash = last.parameter_hash;
+      if (world.rank() == 0) run.hash = last.parameter_hash;
     } catch (const Stopped&) {
     }
   });
-  return hash;
+  return run;
 }
+
+std::string hash_of_run(const Experiment& experiment) { return run_of(experiment).hash; }
 
 TEST(SchemePluginTest, ItsSchemeTrainsWithItsSettings) {
   const std::string elastic =
@@ -71,9 +80,15 @@ TEST(SchemePluginTest, AStoppedRunGoesOnWithTheSameBits) {
   const Experiment experiment = with_plugin(elastic_averaging(), {{"period", "2"}});
   const rondo::test::ScratchFolder folder;
 
-  EXPECT_EQ(hash_of_run(experiment, folder.path(), 2), "") << "it stops";
+  const PluginRun whole = run_of(experiment);
 
-  EXPECT_EQ(hash_of_run(experiment, folder.path()), hash_of_run(experiment));
+  const PluginRun stopped = run_of(experiment, folder.path(), 2);
+  const PluginRun resumed = run_of(experiment, folder.path());
+
+  EXPECT_EQ(stopped.hash, "");
+  EXPECT_EQ(stopped.steps, 2);
+  EXPECT_EQ(resumed.steps, whole.steps - 2);
+  EXPECT_EQ(resumed.hash, whole.hash);
 }
 
 void expect_refusal(const Experiment& experiment, const testing::Matcher<std::string>& text) {
