@@ -144,6 +144,22 @@ TEST_F(MetricsFileTest, AFullDiskIsAnError) {
 
 // The training loss over ranks, and what happens when it is no longer a number.
 
+TEST(RunLogTest, TheBestAccuracyIsThatOfTheBestEpoch) {
+  TrainerOptions options;
+  RunSummary end;
+  options.observer.on_end = [&](const RunSummary& summary) { end = summary; };
+  RunLog log(options, 0);
+
+  log.epoch({.epoch = 1, .accuracy = 50.0});
+  log.epoch({.epoch = 2, .accuracy = 70.0});
+  log.epoch({.epoch = 3, .accuracy = 60.0});
+  log.end({.reason = "completed"}, false);
+
+  EXPECT_EQ(end.best_accuracy, 70.0);
+  EXPECT_EQ(end.final_accuracy, 60.0);
+  EXPECT_EQ(end.epochs, 3);
+}
+
 TEST(LossMeterTest, AddsUpAllRanksSinceTheLastLook) {
   World{3}.run([](transport::World& world) {
     LossMeter meter(world);

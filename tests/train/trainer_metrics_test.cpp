@@ -1,5 +1,6 @@
 // What a run leaves behind, and runs that cannot be.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -140,6 +141,8 @@ TEST(TrainerMetricsTest, EndLinesHaveTheirNames) {
   EXPECT_EQ(end.at("reason"), "completed");
   EXPECT_EQ(end.at("steps"), 18);
   EXPECT_EQ(end.at("final_accuracy"), told().returned.accuracy);
+  EXPECT_EQ(end.at("best_accuracy"),
+            std::max(told().epochs.at(0).accuracy, told().epochs.at(1).accuracy));
 }
 
 TEST(TrainerMetricsTest, EpochFiguresAreOfTheEpochAlone) {
@@ -168,6 +171,10 @@ TEST(TrainerMetricsTest, SharesAreOfTheStepTime) {
   }
 }
 
+TEST(TrainerMetricsTest, EvaluationTakesSomeTime) {
+  for (const EpochMetrics& epoch : told().epochs) EXPECT_GT(epoch.evaluation_seconds, 0.0);
+}
+
 TEST(TrainerMetricsTest, TheHashIsThatOfTheParameters) {
   EXPECT_THAT(told().returned.parameter_hash, testing::MatchesRegex("[0-9a-f]{32}"));
   EXPECT_NE(told().epochs.at(0).parameter_hash, told().epochs.at(1).parameter_hash);
@@ -193,6 +200,113 @@ TEST(TrainerMetricsTest, ProgressIsToldAfterEveryStep) {
   EXPECT_EQ(last.seconds_left, 0.0);
   EXPECT_GT(told().progress.front().seconds_left, 0.0);
   EXPECT_GT(last.images_per_second, 0.0);
+}
+
+// Figures that the run above has none of, or none that are known beforehand.
+
+/// What rank 0 was told by a run on two ranks.
+struct Figures {
+  std::vector<EpochMetrics> epochs = {};
+  RunSummary end = {};
+  std::vector<json> steps = {};  ///< their lines
+};
+
+Figures figures_of(const Experiment& experiment, const Dataset* dataset = nullptr) {
+  const rondo::test::ScratchFolder scratch;
+  Figures figures;
+  TrainerOptions options;
+  options.dataset = dataset;
+  options.run_folder = scratch.path();
+  options.observer.on_epoch = [&](const EpochMetrics& epoch) { figures.epochs.push_back(epoch); };
+  options.observer.on_end = [&](const RunSummary& summary) { figures.end = summary; };
+  rondo::test::World{2}.run(
+      [&](transport::World& world) { static_cast<void>(train(world, experiment, options)); });
+  std::ifstream stream(scratch.path() / "metrics.jsonl");
+  for (std::string line; std::getline(stream, line);) {
+    const json event = json::parse(line);
+    if (event.at("event") == "step") figures.steps.push_back(event);
+  }
+  return figures;
+}
+
+/// Two epochs of two steps.
+Experiment short_experiment(const std::string& model) {
+  Experiment experiment = small_experiment(model, 12);
+  experiment.data.training = 24;
+  experiment.data.test = 10;
+  experiment.train.max_steps = 0;
+  experiment.train.epochs = 2;
+  experiment.train.log_every = 1;
+  return experiment;
+}
+
+// Running means and variances are averaged over the ranks before a model is evaluated.
+TEST(TrainerFiguresTest, StatisticsAreReducedForEveryEvaluation) {
+  for (const EpochMetrics& epoch : figures_of(short_experiment("resnet8")).epochs) {
+    EXPECT_EQ(epoch.evaluation_reductions, 1U);
+  }
+}
+
+// It has to be waited for: it sleeps twice as long as it has computed.
+TEST(TrainerFiguresTest, ALateRankIsWaitedFor) {
+  Experiment experiment = short_experiment("lenet5");
+  experiment.inject.slow_ranks = {{1, 3.0}};
+  const Figures figures = figures_of(experiment);
+
+  ASSERT_EQ(figures.epochs.size(), 2U);
+  double seconds = 0.0;
+  double waiting = 0.0;
+  double communicating = 0.0;
+  for (const EpochMetrics& epoch : figures.epochs) {
+    EXPECT_GT(epoch.wait_share, 0.0);
+    seconds += epoch.seconds;
+    waiting += epoch.seconds * epoch.wait_share;
+    communicating += epoch.seconds * epoch.communication_share;
+  }
+  // What a scheme still moves after the last epoch counts, too.
+  EXPECT_GE(figures.end.training_seconds, seconds - 1e-9);
+  EXPECT_GE(figures.end.wait_seconds, waiting - 1e-9);
+  EXPECT_GE(figures.end.communication_seconds, communicating - 1e-9);
+  EXPECT_LT(figures.end.wait_seconds + figures.end.communication_seconds,
+            figures.end.training_seconds);
+}
+
+// So little is learned that no parameter changes: while it trains the model finds as many images of
+// the training set as when it is evaluated on the same images.
+TEST(TrainerFiguresTest, TrainingAccuracyIsThatOfTheImagesTrained) {
+  Dataset dataset = make_synthetic({.training = 100, .test = 1});
+  dataset.test = dataset.training;
+  Experiment experiment = small_experiment("lenet5", 24);
+  experiment.optimizer.learning_rate = 1e-30;
+  experiment.train.max_steps = 0;
+  experiment.train.epochs = 1;
+  experiment.train.log_every = 1;
+  const Figures figures = figures_of(experiment, &dataset);
+
+  ASSERT_EQ(figures.epochs.size(), 1U);
+  const EpochMetrics& epoch = figures.epochs[0];
+  EXPECT_GT(epoch.accuracy, 0.0);
+  EXPECT_NEAR(epoch.training_accuracy, epoch.accuracy, 1e-9);
+  EXPECT_NEAR(epoch.loss, epoch.test_loss, 1e-5);
+  ASSERT_EQ(figures.steps.size(), 5U);  // four of 24 images and one of 4
+  double correct = 0.0;
+  for (std::size_t i = 0; i < 5; ++i) {
+    const double images = i < 4 ? 24.0 : 4.0;
+    correct += figures.steps[i].at("training_accuracy").get<double>() / 100.0 * images;
+  }
+  EXPECT_NEAR(correct, epoch.accuracy, 1e-9);  // of 100 images
+}
+
+TEST(TrainerFiguresTest, StepLinesHaveTheRateOfTheirStep) {
+  Experiment experiment = short_experiment("lenet5");
+  experiment.optimizer.learning_rate = 0.5;
+  experiment.optimizer.warmup_epochs = 1.0;
+  experiment.optimizer.schedule = "steps";
+  experiment.optimizer.milestones = {1};
+  experiment.optimizer.factor = 0.25;
+  std::vector<double> rates;
+  for (const json& step : figures_of(experiment).steps) rates.push_back(step.at("learning_rate"));
+  EXPECT_EQ(rates, (std::vector{0.25, 0.5, 0.125, 0.125}));
 }
 
 // Runs that cannot be: every rank ends, with an error that says why.
