@@ -122,6 +122,7 @@ TEST(ForkTest, AChildIsToldThatTheWorldIsItsParents) {
 
     EXPECT_EQ(status_of_child([&] {
                 int value = 1;
+                EXPECT_TRUE(belongings.pending.finished());
                 EXPECT_THROW((void)belongings.pending.test(), std::logic_error);
                 EXPECT_THROW(belongings.pending.wait(), std::logic_error);
                 EXPECT_THROW((void)belongings.plan.start(), std::logic_error);

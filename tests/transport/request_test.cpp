@@ -39,6 +39,27 @@ TEST(RequestTest, MayBeWaitedForTwice) {
   });
 }
 
+TEST(RequestTest, SaysWithoutProgressWhetherItHasFinished) {
+  EXPECT_TRUE(Request().finished());
+  test::World(1).run([](World& world) {
+    Communicator& comm = world.communicator();
+    int number = 0;
+    Request received = comm.recv(std::span(&number, 1), 0);
+    const int sent = 7;
+    comm.send(std::span(&sent, 1), 0).wait();
+    world.progress();
+    EXPECT_TRUE(received.finished());
+    EXPECT_EQ(number, 7);
+  });
+  test::World(2).run([](World& world) {
+    std::vector<int> data(1, 1);
+    Request first = world.communicator().allreduce(std::span(data));
+    EXPECT_FALSE(first.finished());  // posting alone does not look for what others have posted
+    while (!first.finished()) world.progress();
+    EXPECT_EQ(data[0], 2);
+  });
+}
+
 TEST(RequestTest, WaitsWhenItIsDestroyed) {
   test::World(2).run([](World& world) {
     std::pmr::vector<int> data(100'000, 1, &world.arena());

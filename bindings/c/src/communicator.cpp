@@ -381,6 +381,10 @@ rondo_status rondo_request_test(rondo_request* request, int* complete) {
   });
 }
 
+int rondo_request_finished(const rondo_request* request) {
+  return request == nullptr || request->request.finished() ? 1 : 0;
+}
+
 rondo_status rondo_request_wait(rondo_request* request) {
   return guarded([&] { at(request, "request").request.wait(); });
 }

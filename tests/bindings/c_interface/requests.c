@@ -22,6 +22,7 @@ void point_to_point(rondo_communicator* ranks) {
   for (int i = 0; i < 4; ++i) {
     int complete = 0;
     while (!complete) EXPECT_OK(rondo_request_wait_for(requests[i], 1000000, &complete));
+    EXPECT(rondo_request_finished(requests[i]) == 1);
     EXPECT_OK(rondo_request_test(requests[i], &complete));
     EXPECT(complete == 1);
     EXPECT_OK(rondo_request_status(requests[i]));
@@ -78,6 +79,7 @@ void limited_wait_for_all(rondo_communicator* ranks) {
     EXPECT(index == 3);
     EXPECT_OK(rondo_request_test(requests[0], &complete));
     EXPECT(complete == 0);
+    EXPECT(rondo_request_finished(requests[0]) == 0 && rondo_request_finished(NULL) == 1);
     EXPECT_OK(rondo_put_signal(ranks, 1, 1, 7, NULL));
     EXPECT_OK(rondo_request_wait_all_for(requests, 3, INT64_C(60000000000), &complete));
     EXPECT(complete == 1 && value == 2);

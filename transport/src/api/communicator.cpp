@@ -215,6 +215,12 @@ bool Request::test() {
   return record_->stage == Stage::complete;
 }
 
+bool Request::finished() const noexcept {
+  if (record_ == nullptr || core_->world().lock().is_copy()) return true;
+  const std::lock_guard entry(core_->world().lock());
+  return record_->finished();
+}
+
 void Request::wait() {
   if (record_ == nullptr) return;
   const std::lock_guard entry(core_->world().lock());

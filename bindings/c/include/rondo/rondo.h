@@ -404,6 +404,11 @@ RONDO_API rondo_status rondo_share(rondo_communicator* communicator, void* mine,
 /* Sets *complete to 1 when the operation has completed, else to 0. Does not wait. */
 RONDO_API rondo_status rondo_request_test(rondo_request* request, int* complete);
 
+/* 1 when the operation has completed or failed, else 0. Makes no progress and looks for no lost
+ * peers, so many requests are asked in little time, after one rondo_world_progress(). A null handle
+ * counts as complete. */
+RONDO_API int rondo_request_finished(const rondo_request* request);
+
 /* Returns when the operation has completed, or fails after rondo_options.deadline_ms. */
 RONDO_API rondo_status rondo_request_wait(rondo_request* request);
 

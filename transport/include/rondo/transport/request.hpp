@@ -42,6 +42,11 @@ class RONDO_TRANSPORT_API Request {
   /// them as well.
   [[nodiscard]] bool test();
 
+  /// Has the operation completed or failed? Unlike test() it makes no progress and looks for no
+  /// lost peers, so many requests are asked in little time: after one World::progress(), and a
+  /// test() of one of them. True in a forked child, where test() throws.
+  [[nodiscard]] bool finished() const noexcept;
+
   /// Returns when the operation has completed. Throws Error if it failed, or after
   /// WorldOptions::deadline; then it has failed, like all that is pending on the communicator.
   void wait();
