@@ -3,6 +3,7 @@
 All ranks run the same cases in the same order. Exact: all values are small whole numbers.
 """
 
+import contextlib
 import functools
 import gc
 import math
@@ -12,6 +13,7 @@ import pathlib
 import re
 import select
 import unittest
+import unittest.mock
 
 import numpy
 
@@ -167,6 +169,38 @@ class Collectives(unittest.TestCase):
         self.world.barrier()
         for array in arrays:
             self.check(array, filled(self.sum, 1000))
+
+    def test_many_requests_that_nobody_keeps(self):
+        """A post looks at few of those that are pending, however many there are."""
+        looks = {"progress": 0, "request_test": 0, "request_finished": 0}
+        functions = {name: f"rondo_{'world_' * (name == 'progress')}{name}" for name in looks}
+        rondo._c_interface._c.rondo_version()  # loads the functions
+
+        def counting(name, function):
+            def call(*arguments):
+                looks[name] += 1
+                return function(*arguments)
+
+            return call
+
+        with contextlib.ExitStack() as stack:
+            for name, function in functions.items():
+                counted = counting(name, getattr(rondo._c_interface._c, function))
+                stack.enter_context(
+                    unittest.mock.patch.object(rondo._c_interface._c, function, counted)
+                )
+            worlds = rondo.World.make_threads(2)
+            for tag in range(64):
+                worlds[0].recv(numpy.empty(1), 1, tag=tag, wait=False)
+            self.assertLessEqual(looks["progress"] + looks["request_test"], 8)
+            self.assertLessEqual(looks["request_finished"], 128)
+            self.assertEqual(len(worlds[0]._shared.abandoned), 64)
+            for tag in range(64):
+                worlds[1].send(numpy.ones(1), 0, tag=tag)
+                worlds[0].progress()
+            self.assertEqual(worlds[0]._shared.abandoned, [])
+            for world in worlds:
+                world.close()
 
     def test_parts_of_any_length(self):
         ranks, last = range(self.world.size), self.world.size - 1

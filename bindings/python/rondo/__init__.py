@@ -44,7 +44,7 @@ from rondo._c_interface import (
 )
 from rondo._communicator import Communicator, Plan
 from rondo._requests import Request, wait_all, wait_any
-from rondo._requests import _is_pending, end_request, nanoseconds, taken_from
+from rondo._requests import end_request, nanoseconds, taken_from
 
 __all__ = [
     "Adopted",
@@ -80,6 +80,7 @@ class _Shared:
         self.dropped = []  # memory of arrays that are gone
         self.forgotten = []  # (adopted memory, its array) that nobody has released
         self.abandoned = []  # (request, its arrays) that nobody waits for
+        self.reap_at = 1  # so many of them are looked at
         self.discarded = []  # (what frees it, handle) of objects that are gone
 
     def get(self):
@@ -110,18 +111,24 @@ class _Shared:
     def begin(self):
         """Before an operation is posted: frees what nobody keeps."""
         self.get()
-        if self.abandoned:
+        if len(self.abandoned) >= self.reap_at:
+            _c.rondo_world_progress(self.handle)
             self.reap()
 
     def reap(self):
-        """Frees abandoned requests that have completed; a failure shows in the next operation."""
+        """Frees abandoned requests that have completed; a failure shows in the next operation.
+
+        Those that remain are not looked at again before they are twice as many, or the program makes
+        progress: each post would take longer the more are pending.
+        """
         pending = []
         for request in taken_from(self.abandoned):
-            if _is_pending(request[0]):
-                pending.append(request)
-            else:
+            if _c.rondo_request_finished(request[0]):
                 _c.rondo_request_free(request[0])
+            else:
+                pending.append(request)
         self.abandoned.extend(pending)
+        self.reap_at = max(1, 2 * len(pending))
 
     def drop(self, memory):
         self.arrays.pop()
@@ -357,6 +364,7 @@ class World(Communicator):
             _c.rondo_world_progress(handle)
         else:
             _c.rondo_world_progress_for(handle, nanoseconds(seconds))
+        self._shared.reap()
 
     def event_descriptor(self, check_interval=0.05):
         """A descriptor for select, selectors or asyncio, readable when progress may be possible.

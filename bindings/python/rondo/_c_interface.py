@@ -175,6 +175,7 @@ _PLAIN = {
     "rondo_arena_used_bytes": "np",
     "rondo_communicator_rank": "ip",
     "rondo_communicator_size": "ip",
+    "rondo_request_finished": "ip",
 }
 _FREE = (
     "rondo_world_free",

@@ -9,17 +9,7 @@ import ctypes
 import math
 import sys
 
-from rondo._c_interface import Error, _c
-
-
-def _is_pending(handle):
-    complete = ctypes.c_int()
-    try:
-        _c.rondo_request_test(handle, ctypes.byref(complete))
-    except (Error, ValueError):
-        return False
-    return complete.value == 0
-
+from rondo._c_interface import _c
 
 A_CENTURY = 100 * 365 * 24 * 3600  # more would overflow, so inf is this long, too
 
