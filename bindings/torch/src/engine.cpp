@@ -104,10 +104,21 @@ const at::Tensor& Operation::keep(at::Tensor tensor) {
   return kept_.emplace_back(std::move(tensor));
 }
 
-/// Throws what failed.
+/// Makes no progress. Throws what failed.
 bool Operation::requests_done() {
-  while (next_ < requests_.size() && requests_[next_].test()) ++next_;
+  while (next_ < requests_.size() && requests_[next_].finished()) {
+    (void)requests_[next_].test();  // throws
+    ++next_;
+  }
   return next_ == requests_.size();
+}
+
+/// Progress of all operations, and a look for lost peers of this one.
+void Operation::look() noexcept {
+  try {
+    if (next_ < requests_.size()) (void)requests_[next_].test();
+  } catch (...) {  // requests_done() throws it again
+  }
 }
 
 /// Without the engine's lock: the steps may post operations.
@@ -264,9 +275,12 @@ void Engine::post(const c10::intrusive_ptr<Operation>& operation, const Start& s
   }
 }
 
-/// Takes out of the list what has completed or failed. Under the lock.
+/// Takes out of the list what has completed or failed. Makes progress once, however many there are,
+/// by an operation that is another one each time. Under the lock.
 std::vector<Engine::Ended> Engine::collect() {
   std::vector<Ended> ended;
+  if (pending_.empty()) return ended;
+  pending_[looks_++ % pending_.size()]->look();
   const auto now = steady_clock::now();
   for (const auto& operation : pending_) {
     try {

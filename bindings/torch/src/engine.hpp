@@ -56,6 +56,7 @@ class Operation final : public c10d::Work {
   friend class Callbacks;
   friend class Engine;
   bool requests_done();
+  void look() noexcept;
   void complete(std::exception_ptr error);
   /// The future that somebody has asked for and that is not completed; or null.
   [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> open_future();
@@ -182,6 +183,7 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   transport::World world_;                              // guarded by mutex_
   StallNote stall_;                                     // guarded by mutex_
   std::vector<c10::intrusive_ptr<Operation>> pending_;  // guarded by mutex_
+  std::size_t looks_ = 0;                               // guarded by mutex_
   bool closed_ = false;                                 // guarded by mutex_
   bool resting_ = false;                                // guarded by mutex_
   std::condition_variable wake_;
