@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <latch>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -305,6 +306,12 @@ TEST(AdoptionTest, RefusesWhatIsNotOrdinaryMemory) {
     ::mprotect(buffer.pages().data(), page, PROT_READ | PROT_WRITE);
     ::munmap(buffer.pages().data() + page, page);
     refuses(buffer.bytes(), "not all of the memory is mapped");
+
+    for (const std::uintptr_t from_end : {std::uintptr_t{10}, std::uintptr_t{page + 10}}) {
+      const auto address = std::numeric_limits<std::uintptr_t>::max() - from_end;
+      refuses({reinterpret_cast<std::byte*>(address), 4},
+              from_end < page ? "last address" : "mapped");
+    }
 
     void* shared = ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     refuses({static_cast<std::byte*>(shared), page}, "mapped as rw-s");

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -38,16 +39,22 @@ std::uintptr_t number_of(const void* address) noexcept {
 
 std::uintptr_t end_of(Pages pages) noexcept { return number_of(pages.data()) + pages.size(); }
 
-// The pages that hold `memory`, whole.
-Pages pages_of(std::span<std::byte> memory) {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const std::uintptr_t before = number_of(memory.data()) % page;
-  const std::size_t bytes = (before + memory.size() + page - 1) / page * page;
-  return {memory.data() - before, bytes};
-}
-
 [[noreturn]] void refuse(const std::string& why) {
   throw std::invalid_argument("rondo::transport: adopt: " + why);
+}
+
+// The pages that hold `memory`, whole. The last page of all addresses is none of them, so that
+// their end is an address, too.
+Pages pages_of(std::span<std::byte> memory) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t end = std::numeric_limits<std::uintptr_t>::max() - page;
+  const std::uintptr_t address = number_of(memory.data());
+  if (address > end || memory.size() > end - address) {
+    refuse("the memory reaches beyond the last address");
+  }
+  const std::uintptr_t before = address % page;
+  const std::size_t bytes = (before + memory.size() + page - 1) / page * page;
+  return {memory.data() - before, bytes};
 }
 
 // One line of /proc/self/maps.
