@@ -25,6 +25,7 @@ The package calls librondo.so by ctypes, and needs no compiler.
 
 import ctypes
 import os
+import sys
 
 import numpy
 
@@ -327,6 +328,8 @@ class World(Communicator):
         size = dtype.itemsize
         for extent in shape:
             size *= int(extent)
+        if size > sys.maxsize:
+            raise ValueError(f"an array of shape {shape} and {dtype} is too large")
         memory = numpy.asarray(_ArenaMemory(self._shared, size))
         return memory.view(dtype).reshape(shape)
 

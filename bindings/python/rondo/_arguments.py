@@ -50,6 +50,8 @@ def _array(array, name, writable=True, like=None):
     """Checks an array; its address."""
     if not isinstance(array, numpy.ndarray):
         raise TypeError(f"{name} must be a numpy.ndarray, not {type(array).__name__}")
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise TypeError(f"{name} is masked; pass {name}.filled(...), with a value for what is hidden")
     _type_of(array.dtype)
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} is not C-contiguous; pass numpy.ascontiguousarray({name})")

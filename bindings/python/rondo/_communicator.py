@@ -104,9 +104,9 @@ class Communicator:
     def allreduce_coalesced(self, arrays, op="sum", wait=True):
         """Replaces each of several arrays of one type by its reduction: as one operation."""
         arrays = list(arrays)
+        addresses = (ctypes.c_void_p * len(arrays))(*(_array(a, "array") for a in arrays))
         if len({array.dtype for array in arrays}) > 1:
             raise TypeError("arrays of one operation must have one type")
-        addresses = (ctypes.c_void_p * len(arrays))(*(_array(a, "array") for a in arrays))
         counts = (ctypes.c_size_t * len(arrays))(*(array.size for array in arrays))
         kind = _type_of(arrays[0].dtype if arrays else numpy.dtype("uint8"))
         arguments = (addresses, counts, len(arrays), kind, _op(op))

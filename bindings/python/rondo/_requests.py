@@ -91,6 +91,12 @@ class Request:
             self._shared.abandoned.append((self._handle, self._arrays))
 
 
+def _check_requests(requests):
+    for request in requests:
+        if not isinstance(request, Request):
+            raise TypeError(f"only a rondo.Request can be waited for, not {type(request).__name__}")
+
+
 def _handles_of(requests):
     return (ctypes.c_void_p * len(requests))(*[request._handle or None for request in requests])
 
@@ -102,6 +108,7 @@ def wait_all(requests, timeout=None):
     waited for again.
     """
     requests = list(requests)
+    _check_requests(requests)
     if timeout is not None:
         complete = ctypes.c_int()
         limit = nanoseconds(timeout)
@@ -119,6 +126,7 @@ def wait_any(requests, timeout=None):
     None when all have been, or when the timeout, in seconds, was too short; 0 does not wait. The
     request's own wait() gives its result.
     """
+    _check_requests(requests)
     handles = _handles_of(requests)
     limit = -1 if timeout is None else nanoseconds(timeout)
     index = ctypes.c_size_t()
