@@ -4,6 +4,7 @@ All ranks run the same cases in the same order. Exact: all values are small whol
 """
 
 import contextlib
+import ctypes
 import functools
 import gc
 import math
@@ -12,6 +13,9 @@ import os
 import pathlib
 import re
 import select
+import sys
+import tempfile
+import types
 import unittest
 import unittest.mock
 
@@ -446,6 +450,18 @@ class Memory(unittest.TestCase):
         numbers = re.findall(r"#define RONDO_VERSION_\w+ (\d+)", header.read_text(encoding="utf-8"))
         self.assertEqual(rondo.__version__, ".".join(numbers))
 
+
+    def test_finds_the_transport_that_it_was_installed_with(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = pathlib.Path(folder) / "librondo-transport.so.0.1"
+            installed = types.SimpleNamespace(LIBRARY_FOLDER=folder, TRANSPORT=library.name)
+            with unittest.mock.patch.dict(sys.modules, {"rondo._installed": installed}):
+                with unittest.mock.patch.object(ctypes, "CDLL") as load:
+                    self.assertIsNone(rondo._c_interface.load_transport())
+                    load.assert_not_called()
+                    library.touch()
+                    self.assertEqual(rondo._c_interface.load_transport(), folder)
+                    load.assert_called_once_with(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
 class Failures(unittest.TestCase):

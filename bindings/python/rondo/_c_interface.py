@@ -197,22 +197,31 @@ def _raise_if_failed(status, _function, _arguments):
     raise Error(Status(status) if known else status, text, None if rank < 0 else rank)
 
 
+def load_transport():
+    """Loads the librondo-transport.so that this package was installed with, for what is linked to it.
+
+    A prefix of one's own need not be where the dynamic linker looks. The folder of the library; None
+    when the package is not installed, or the library is not there.
+    """
+    try:
+        # pylint: disable=import-outside-toplevel
+        from rondo._installed import LIBRARY_FOLDER, TRANSPORT
+    except ImportError:
+        return None
+    transport = os.path.join(LIBRARY_FOLDER, TRANSPORT)
+    if not os.path.exists(transport):
+        return None
+    ctypes.CDLL(transport, mode=ctypes.RTLD_GLOBAL)
+    return LIBRARY_FOLDER
+
+
 def _load():
     """The library that RONDO_LIBRARY names, the one this package was installed with, or any."""
-    name = "librondo.so." + __version__.split(".", maxsplit=1)[0]
-    path = os.environ.get("RONDO_LIBRARY") or name
-    if path == name:
-        try:
-            # pylint: disable=import-outside-toplevel
-            from rondo._installed import LIBRARY_FOLDER, TRANSPORT
-
-            # A prefix of one's own need not be where the dynamic linker looks.
-            transport = os.path.join(LIBRARY_FOLDER, TRANSPORT)
-            if os.path.exists(transport):
-                ctypes.CDLL(transport, mode=ctypes.RTLD_GLOBAL)
-                path = os.path.join(LIBRARY_FOLDER, name)
-        except ImportError:
-            pass
+    path = os.environ.get("RONDO_LIBRARY")
+    if not path:
+        name = "librondo.so." + __version__.split(".", maxsplit=1)[0]
+        folder = load_transport()
+        path = name if folder is None else os.path.join(folder, name)
     try:
         library = ctypes.CDLL(path)
     except OSError as error:

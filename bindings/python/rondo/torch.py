@@ -16,7 +16,11 @@ import atexit
 import torch.distributed as dist
 import torch.nn.parallel.distributed as ddp
 
-import _rondo_torch
+from rondo._c_interface import load_transport
+
+load_transport()
+
+import _rondo_torch  # pylint: disable=wrong-import-position  # linked to it
 
 __all__ = ["adopt", "arena"]
 
