@@ -388,6 +388,20 @@ def ddp(rank, ranks):
         model.zero_grad(set_to_none=True)
 
 
+class GroupWithoutCpu:
+    """As PyTorch 2 has it for NCCL alone."""
+
+    def _get_backend(self, device):
+        raise RuntimeError(f"No backend type associated with device type {device}")
+
+
+def groups_of_other_devices(rank, ranks):
+    group = GroupWithoutCpu()
+    expect(rondo.torch._backend_of(group) is None, "there is no backend for the CPU")
+    expect_error("not of the backend", lambda: rondo.torch.arena(group))
+    expect_error("not of the backend", lambda: rondo.torch.adopt(torch.ones(4), group))
+
+
 def wrong_arguments(rank, ranks):
     indices = torch.tensor([[0, 1]])
     sparse = torch.sparse_coo_tensor(indices, torch.ones(2), (4,))
@@ -471,6 +485,9 @@ class BackendTest(RanksTest):
 
     def test_ddp(self):
         self.over(ddp, 2)
+
+    def test_groups_of_other_devices(self):
+        self.over(groups_of_other_devices, 1)
 
     def test_wrong_arguments(self):
         self.over(wrong_arguments, 2)

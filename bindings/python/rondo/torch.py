@@ -12,7 +12,9 @@ one pass. Own tensors are put there by `with rondo.torch.arena():`, those that e
 """
 
 import atexit
+import contextlib
 
+import torch
 import torch.distributed as dist
 import torch.nn.parallel.distributed as ddp
 
@@ -31,8 +33,9 @@ def arena(group=None):
     `group` is a process group of this backend; None is the default group. They are ordinary
     tensors, may outlive the group, and are reduced fastest by this very group.
     """
-    chosen = _rondo_torch.Arena(_backend_of(group or dist.distributed_c10d._get_default_group()))
-    if not chosen.usable:
+    backend = _backend_of(group or dist.distributed_c10d._get_default_group())
+    chosen = None if backend is None else _rondo_torch.Arena(backend)
+    if chosen is None or not chosen.usable:
         raise ValueError('rondo.torch.arena: the process group is not of the backend "rondo"')
     return chosen
 
@@ -44,17 +47,20 @@ def adopt(tensor, group=None):
     this very group. Its memory is copied once, and once more at the release; other threads must
     not write to it, or to what lies beside it on its first and last page, meanwhile.
     """
-    return _rondo_torch.Adopted(
-        _backend_of(group or dist.distributed_c10d._get_default_group()), tensor
-    )
+    backend = _backend_of(group or dist.distributed_c10d._get_default_group())
+    if backend is None:
+        raise ValueError('rondo.torch.adopt: the process group is not of the backend "rondo"')
+    return _rondo_torch.Adopted(backend, tensor)
 
 
 def _backend_of(group):
-    # PyTorch 2 wraps a backend for each kind of device in a group.
+    # PyTorch 2 wraps a backend for each kind of device in a group. One of NCCL alone has none for the
+    # CPU.
     if hasattr(group, "_get_backend"):
-        import torch
-
-        return group._get_backend(torch.device("cpu"))
+        try:
+            return group._get_backend(torch.device("cpu"))
+        except RuntimeError:
+            return None
     return group
 
 
@@ -62,7 +68,8 @@ class _Reducer(dist.Reducer):
     """DistributedDataParallel's, which makes its buckets when it is made and once more later."""
 
     def __init__(self, parameters, bucket_indices, per_bucket_bytes, process_group, *rest, **named):
-        self._buckets = _rondo_torch.Arena(_backend_of(process_group))
+        backend = _backend_of(process_group)
+        self._buckets = contextlib.nullcontext() if backend is None else _rondo_torch.Arena(backend)
         with self._buckets:
             super().__init__(
                 parameters, bucket_indices, per_bucket_bytes, process_group, *rest, **named
