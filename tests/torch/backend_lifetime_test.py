@@ -169,6 +169,22 @@ def timeout(rank, ranks):
     touch_file(f"timed-out-{rank}", "timed-out", ranks - 1)
 
 
+def stopped(rank, ranks):
+    # As after `scontrol suspend` and `resume`: longer than the timeout.
+    hasty = dist.new_group(timeout=datetime.timedelta(seconds=10))
+    pids = [None] * ranks
+    dist.all_gather_object(pids, os.getpid())
+    if rank == 1:
+        time.sleep(0.1)
+        os.kill(pids[0], signal.SIGSTOP)
+        time.sleep(11)
+        os.kill(pids[0], signal.SIGCONT)
+        time.sleep(0.5)
+    tensor = torch.ones(4)
+    dist.all_reduce(tensor, group=hasty)
+    expect_equal(tensor, torch.full((4,), float(ranks)), "the sum after the pause")
+
+
 def timeout_of_centuries(rank, ranks):
     long = datetime.timedelta(days=300 * 365)
     patient = dist.new_group(timeout=long)
@@ -218,6 +234,9 @@ class LifetimeTest(RanksTest):
 
     def test_timeout_names_who_is_missing(self):
         self.over(timeout, 3)
+
+    def test_time_in_which_a_rank_is_stopped_does_not_count(self):
+        self.over(stopped, 2)
 
     def test_timeout_of_centuries(self):
         self.over(timeout_of_centuries, 2)

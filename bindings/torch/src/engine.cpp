@@ -33,6 +33,8 @@ constexpr std::chrono::microseconds look_interval{200};
 constexpr std::chrono::milliseconds active_time{2};
 /// What pending operations get when the process group is destroyed.
 constexpr std::chrono::seconds closing_time{5};
+/// So long without a look the process did not run: its job was suspended.
+constexpr std::chrono::seconds longest_pause{1};
 constexpr std::chrono::microseconds shortest_slice{200};
 constexpr std::chrono::microseconds longest_slice{5000};
 
@@ -270,8 +272,19 @@ void Engine::post(const c10::intrusive_ptr<Operation>& operation, const Start& s
     TORCH_CHECK(!closed_, "rondo: the process group was destroyed");
     start(world_.communicator(), operation->requests_);
     operation->pending_ = true;
+    if (pending_.empty()) looked_at_ = steady_clock::now();  // there were no looks without one
     pending_.push_back(operation);
     if (resting_) wake_.notify_one();
+  }
+}
+
+/// Time in which this process did not run counts for no timeout: its peers may not have run,
+/// either. Under the lock.
+void Engine::forgive_pause(steady_clock::time_point now) {
+  const auto pause = now - std::exchange(looked_at_, now);
+  if (pause < longest_pause) return;
+  for (const auto& operation : pending_) {
+    if (operation->deadline_) *operation->deadline_ += pause;
   }
 }
 
@@ -280,8 +293,9 @@ void Engine::post(const c10::intrusive_ptr<Operation>& operation, const Start& s
 std::vector<Engine::Ended> Engine::collect() {
   std::vector<Ended> ended;
   if (pending_.empty()) return ended;
-  pending_[looks_++ % pending_.size()]->look();
   const auto now = steady_clock::now();
+  forgive_pause(now);
+  pending_[looks_++ % pending_.size()]->look();
   for (const auto& operation : pending_) {
     try {
       if (!operation->requests_done()) {

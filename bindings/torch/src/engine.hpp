@@ -167,6 +167,7 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   };
   class Lock;
 
+  void forgive_pause(std::chrono::steady_clock::time_point now);
   std::vector<Ended> collect();
   void finish_or_abort();
   void give_up(Operation& operation);
@@ -184,6 +185,7 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   StallNote stall_;                                     // guarded by mutex_
   std::vector<c10::intrusive_ptr<Operation>> pending_;  // guarded by mutex_
   std::size_t looks_ = 0;                               // guarded by mutex_
+  std::chrono::steady_clock::time_point looked_at_{};   // guarded by mutex_
   bool closed_ = false;                                 // guarded by mutex_
   bool resting_ = false;                                // guarded by mutex_
   std::condition_variable wake_;
