@@ -163,9 +163,12 @@ def forked_child_ends(rank, ranks):
 
 def timeout(rank, ranks):
     hasty = dist.new_group(timeout=datetime.timedelta(seconds=10))
+    pids = [None] * ranks
+    dist.all_gather_object(pids, os.getpid())
     if rank == 0:
         return wait_for_file("timed-out")
-    expect_error("wait for others: 0", lambda: dist.all_reduce(torch.ones(4), group=hasty))
+    missing = f"wait for others: 0 (pid {pids[0]} on "
+    expect_error(missing, lambda: dist.all_reduce(torch.ones(4), group=hasty))
     touch_file(f"timed-out-{rank}", "timed-out", ranks - 1)
 
 

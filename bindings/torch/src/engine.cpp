@@ -322,8 +322,11 @@ void Engine::give_up(Operation& operation) {
                      " exceeded its timeout of " + std::to_string(operation.timeout_.count()) +
                      " ms";
   std::string separator = "; it waits for these ranks, which may wait for others: ";
+  const auto& ranks = world_.ranks();
   for (const int rank : stall_->missing) {
-    text += separator + std::to_string(rank);
+    const auto& info = ranks[static_cast<std::size_t>(rank)];
+    text += separator + std::to_string(rank) + " (pid " + std::to_string(info.pid) + " on " +
+            info.host + ")";
     separator = ", ";
   }
   world_.abort(text);
