@@ -6,7 +6,8 @@
 //
 // Signals are flags: a handler sets one, and the loop of the library asks for it between steps. So
 // SIGTERM and SIGUSR1 never interrupt a step, and SIGUSR2 is answered at the end of one. Handlers
-// run between steps, too, because kernels have no stack for them.
+// run between steps, too, because kernels have no stack for them. Before the first step, and behind
+// the last, SIGUSR1 and SIGUSR2 wait, because they would end a process that has no handler.
 
 #include <fmt/format.h>
 
@@ -94,6 +95,8 @@ class WaitingSignals {
     ::sigemptyset(&handled);
     for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) ::sigaddset(&handled, signal);
     ::pthread_sigmask(SIG_BLOCK, &handled, &before_);
+    let_in_ = before_;
+    for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) ::sigdelset(&let_in_, signal);
   }
   WaitingSignals(const WaitingSignals&) = delete;
   WaitingSignals& operator=(const WaitingSignals&) = delete;
@@ -102,12 +105,13 @@ class WaitingSignals {
   // While this thread is in no kernel: the handlers of all that have come run before this returns.
   void let_in() const {
     sigset_t waiting;
-    ::pthread_sigmask(SIG_SETMASK, &before_, &waiting);
+    ::pthread_sigmask(SIG_SETMASK, &let_in_, &waiting);
     ::pthread_sigmask(SIG_SETMASK, &waiting, nullptr);
   }
 
  private:
   sigset_t before_ = {};
+  sigset_t let_in_ = {};
 };
 
 // While it lives, SIGUSR2 asks this rank for its flight record instead of ending it. At most one in
@@ -423,6 +427,7 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
 }
 
 int run_train(const TrainRequest& options) {
+  hold_requests();
   let_speak(Speaker::first_of_host);
   const train::Experiment experiment =
       train::read_experiment(options.config, all_settings(options));

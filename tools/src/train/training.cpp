@@ -16,14 +16,17 @@
 #include <fmt/ranges.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -190,6 +193,14 @@ std::vector<Cost> costs_of(const train::RunSummary& summary) {
 }
 
 }  // namespace
+
+// For good: one that comes behind the end of the ranks must not end the launcher either.
+void hold_requests() {
+  sigset_t requests;
+  ::sigemptyset(&requests);
+  for (const int signal : {SIGUSR1, SIGUSR2}) ::sigaddset(&requests, signal);
+  ::pthread_sigmask(SIG_BLOCK, &requests, nullptr);
+}
 
 fs::path run_folder_for(const fs::path& folder, const train::Experiment& experiment) {
   return folder.empty() ? new_run_folder(experiment) : folder;

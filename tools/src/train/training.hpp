@@ -36,6 +36,11 @@ struct TrainRequest {
   std::string profile_steps = {};  ///< "FIRST:LAST"; empty: the default
 };
 
+/// From now on SIGUSR1 and SIGUSR2, which ask a run for something, wait in this thread, in those
+/// that it starts, and in the ranks of a job, until they are taken: by the launcher while it waits
+/// for the ranks, by a rank between steps. They end nothing.
+void hold_requests();
+
 /// Where the results of `request` go: its folder, or that of the run whose checkpoint it names.
 /// Throws UsageError when it says "auto" and no folder.
 [[nodiscard]] std::filesystem::path folder_asked_for(const TrainRequest& request);

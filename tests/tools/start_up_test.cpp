@@ -1,0 +1,83 @@
+// Signals that reach `rondo train` before it trains. The configuration is a pipe, so that launcher
+// and rank wait in their start-up for as long as a test likes.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "support/program.hpp"
+#include "support/scratch_folder.hpp"
+#include "tools/small_run.hpp"
+
+namespace rondo::test::start_up_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::SizeIs;
+
+class StartUpTest : public testing::Test {
+ protected:
+  StartUpTest() {
+    if (mkfifo(config().c_str(), 0600) != 0) throw std::runtime_error("no named pipe");
+  }
+
+  [[nodiscard]] std::string config() const { return scratch_.path() / "experiment.toml"; }
+  [[nodiscard]] fs::path out() const { return scratch_.path() / "run"; }
+
+  // Returns once a process of `program` reads its configuration; -1 when the program has ended.
+  [[nodiscard]] int open_for_reader(const Program& program) const {
+    for (;;) {
+      const int pipe = ::open(config().c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+      if (pipe >= 0 || errno != ENXIO || program.has_ended()) return pipe;
+    }
+  }
+
+ private:
+  ScratchFolder scratch_;
+};
+
+bool write_and_close(int pipe) {
+  const std::string text = small_run();
+  const bool written = ::write(pipe, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  ::close(pipe);
+  return written;
+}
+
+// SIGUSR1 ended it, although the run is to go on.
+TEST_F(StartUpTest, KeepsARequestForACheckpointUntilItTrains) {
+  Program program(rondo_command({"train", "-n", "1", "--threads", "1", "--out", out(), "--set",
+                                 "train.epochs=1", "--set", "checkpoint.keep=100", config()}));
+  // Of a program that has ended: an error here, and not the end of the test.
+  std::signal(SIGPIPE, SIG_IGN);
+  const int launcher = open_for_reader(program);
+  ASSERT_GE(launcher, 0);
+  program.send(SIGUSR1);
+  program.send(SIGUSR2);
+  ASSERT_TRUE(write_and_close(launcher));
+  // Then the launcher has read its configuration.
+  std::vector<pid_t> ranks;
+  while (ranks.empty() && !program.has_ended()) ranks = program.children();
+  ASSERT_THAT(ranks, SizeIs(1));
+  const int rank = open_for_reader(program);
+  ASSERT_GE(rank, 0);
+  kill(ranks[0], SIGUSR1);
+  ASSERT_TRUE(write_and_close(rank));
+
+  const Ended ended = program.wait();
+  std::signal(SIGPIPE, SIG_DFL);
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_TRUE(fs::exists(out() / "checkpoints" / "step-1")) << ended.out;
+}
+
+}  // namespace
+}  // namespace rondo::test::start_up_test
