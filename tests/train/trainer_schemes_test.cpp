@@ -124,7 +124,7 @@ TEST(TrainerSchemesTest, ASlowLinkMakesMoreLayersLazy) {
   const rondo::test::ScratchFolder folder;
   transport::WorldOptions slow = rondo::test::quick_options();
   slow.fabric = rondo::test::fabric_of(Backend::shm_nodes, 2);
-  slow.fabric.injected_latency = std::chrono::milliseconds(20);
+  slow.fabric.injected_latency = std::chrono::milliseconds(100);
   rondo::test::World(2, slow).run([&](transport::World& world) {
     TrainerOptions options;
     options.run_folder = world.rank() == 0 ? folder.path() : std::filesystem::path();
