@@ -90,7 +90,7 @@ TEST(CheckpointFilesTest, AManifestReadsBackToTheSame) {
 }
 
 TEST(CheckpointFilesTest, TheFuzzerOfManifestsBeginsWithOneThatIsRead) {
-  test::expect_seed("manifest/two_ranks", to_json(example()));
+  rondo::test::expect_seed("manifest/two_ranks", to_json(example()));
 }
 
 TEST(CheckpointFilesTest, EveryChangedByteOfAManifestIsNoticed) {
