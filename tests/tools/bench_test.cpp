@@ -212,7 +212,7 @@ TEST(BenchTest, TunesWithTheThreadsAskedForUnderAnotherLauncher) {
   EXPECT_THAT(other.wait().err, HasSubstr("not bound, as asked, 2 threads"));
 }
 
-// A port of the loopback that nobody else gets; rank 0 may listen at it, because nobody does here.
+// A port of the loopback that no other program gets; rank 0 may listen at it, as it is only bound.
 class LoopbackPort {
  public:
   LoopbackPort() {

@@ -51,8 +51,7 @@ std::vector<int> ends_of(const std::vector<int>& stops) {
   return {stops.front(), stops.back()};
 }
 
-// Stops at each of these looks, resumes, and compares with a run that was not stopped. No step is
-// done twice.
+// Stops at each of these looks, resumes, and compares with a whole run. No step is done twice.
 void expect_same_end(int ranks, const Experiment& experiment, const std::vector<int>& stops) {
   const ScratchFolder whole;
   const RunEnd expected = run_in(whole.path(), ranks, experiment);
@@ -116,9 +115,8 @@ TEST(ResumeTest, SoDoLazyRunsWithinAWindow) {
   expect_same_end(2, experiment, {1, 2, 3, 4, 6, 7});
 }
 
-// Both of the network's convolutions can be lazy, and the first one always is. The checkpoint is
-// made to say the number that has not been measured; within the warm-up it has no state of a window
-// that would not fit.
+// Both convolutions can be lazy, and the first one always is. The checkpoint is made to say the
+// number that was not measured; within the warm-up it has no state of a window that would not fit.
 TEST(ResumeTest, LazyLayersStayThoseThatWereMeasured) {
   const Experiment experiment = test::tiny_experiment("update.scheme=lazy");
   const ScratchFolder folder;
@@ -129,7 +127,6 @@ TEST(ResumeTest, LazyLayersStayThoseThatWereMeasured) {
   ASSERT_THAT(measured, AnyOf(1U, 2U));
   manifest.lazy_convolutions = 3 - measured;
   std::ofstream(checkpoint / "manifest.json") << to_json(manifest);
-
   run_in(folder.path(), 2, experiment, "auto");
 
   EXPECT_THAT(events(folder.path(), "start").at(0)["lazy_layers"], SizeIs(measured));
@@ -266,7 +263,6 @@ TEST(ResumeTest, ARunThatIsCompleteIsLeftAsItIs) {
     const std::string model = contents(folder.path() / "model.safetensors");
 
     const RunEnd again = run_in(folder.path(), 2, experiment, "auto");
-
     EXPECT_EQ(again.steps, 0);
     EXPECT_THAT(again.notes, Contains(HasSubstr("resumed from")));
     EXPECT_EQ(again.last.parameter_hash, whole.last.parameter_hash);
@@ -286,7 +282,6 @@ TEST(ResumeTest, ALongerRunGoesOnAsIfItHadBeenAskedForAtOnce) {
   experiment.train.max_steps = 12;
 
   const RunEnd longer = run_in(cut.path(), 2, experiment, "auto");
-
   EXPECT_EQ(longer.steps, 12 - 7);
   EXPECT_EQ(longer.last.parameter_hash, expected.last.parameter_hash);
 }

@@ -347,7 +347,7 @@ void Engine::complete(std::vector<Ended> ended) {
         without_thread.push_back(operation);
       }
     }
-    ended = std::vector<Ended>();  // frees here what nobody else keeps
+    ended = std::vector<Ended>();  // frees here what is kept nowhere else
     completes_here = before;
   }
   for (const auto& operation : without_thread) operation->mark_future();
