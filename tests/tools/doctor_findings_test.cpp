@@ -164,6 +164,23 @@ TEST_F(DoctorFindingsTest, ComparesOpenFilesWithTheRanks) {
   EXPECT_EQ(check_open_files(subject_).level, Level::warning);
 }
 
+TEST_F(DoctorFindingsTest, WantsAddressesForAllMemoryOfEachRank) {
+  const std::string head =
+      "Limit                     Soft Limit           Hard Limit           Units\n"
+      "Max address space         ";
+  choose(2, 1);
+  EXPECT_EQ(check_address_space(subject_).level, Level::ok);
+  write("proc/self/limits", head + "unlimited            unlimited            bytes\n");
+  EXPECT_EQ(check_address_space(subject_).level, Level::ok);
+  write("proc/self/limits", head + "143881404416         unlimited            bytes\n");
+  EXPECT_EQ(check_address_space(subject_).level, Level::ok);
+  write("proc/self/limits", head + "143881404415         unlimited            bytes\n");
+  const Finding finding = check_address_space(subject_);
+  EXPECT_EQ(finding.level, Level::problem);
+  EXPECT_EQ(value_in<std::int64_t>(finding, "needed_bytes"), 143881404416);
+  EXPECT_THAT(finding.advice, HasSubstr("ulimit -v"));
+}
+
 TEST_F(DoctorFindingsTest, WantsLockedMemoryForInfiniBandAlone) {
   write_limits("1024                 1024", "65536                65536");
   EXPECT_EQ(check_locked_memory(subject_).level, Level::ok);

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <fstream>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -96,6 +98,28 @@ TEST(SegmentTest, KeepsNoAddressesOfAMappingThatFailed) {
   EXPECT_THROW((void)Segment::map(Descriptor(::open("/dev/null", O_RDWR)), reserved), Error);
 
   EXPECT_LT(mapped_pages(), before + reserved / 4096);
+}
+
+// As under `ulimit -v`: "Cannot allocate memory" alone sends a user to look for memory.
+TEST(SegmentTest, NamesTheLimitOfAddresses) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  const std::size_t allowed = (mapped_pages() * 4096 / mebibyte + 1024) * mebibyte;
+  const rlimit limited{.rlim_cur = allowed, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &limited), 0);
+  std::string said;
+  try {
+    static_cast<void>(Segment::create("segment-test", 4096 * mebibyte));
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+
+  EXPECT_EQ(said,
+            "shared memory: cannot reserve 4352 MiB of addresses, of which the limit (ulimit -v) "
+            "allows " +
+                std::to_string(allowed / mebibyte) +
+                " MiB in all: Cannot allocate memory: out of shared memory");
 }
 
 }  // namespace

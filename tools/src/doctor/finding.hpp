@@ -68,6 +68,7 @@ void choose_placement(Subject& subject);
 [[nodiscard]] Finding check_kernel_release(const Subject& subject);
 [[nodiscard]] Finding check_container(const Subject& subject);
 [[nodiscard]] Finding check_open_files(const Subject& subject);
+[[nodiscard]] Finding check_address_space(const Subject& subject);
 [[nodiscard]] Finding check_locked_memory(const Subject& subject);
 [[nodiscard]] Finding check_ptrace(const Subject& subject);
 [[nodiscard]] Finding check_memory(const Subject& subject);

@@ -32,6 +32,11 @@ constexpr std::int64_t lockable_bytes = 64 * mebibyte;
 // A rank with its libraries, before it has a model.
 constexpr double rank_bytes = 256.0 * mebibyte;
 
+// Addresses that a rank reserves for each rank of its host besides as many as the machine has
+// memory, and those of its program.
+constexpr std::int64_t addresses_per_rank = 1024 * mebibyte;
+constexpr std::int64_t own_addresses = 4096 * mebibyte;
+
 // Descriptors that a rank has open before it connects to others, and some of the program's.
 constexpr std::int64_t own_descriptors = 24;
 
@@ -207,6 +212,33 @@ Finding check_open_files(const Subject& subject) {
   return finding;
 }
 
+// The ranks of a host map each other's memory at the size that it may grow to.
+Finding check_address_space(const Subject& subject) {
+  const Limit limit = limit_of(subject.root, "Max address space").value_or(Limit{});
+  const auto memory = static_cast<std::int64_t>(subject.machine.memory_bytes);
+  const std::int64_t needed = subject.ranks * (memory + addresses_per_rank) + own_addresses;
+  Finding finding{.check = "address_space"};
+  finding.found =
+      fmt::format("a process may have {} of addresses; {} {} some {}",
+                  limit.soft ? in_units(static_cast<double>(*limit.soft)) : "any amount",
+                  counted(subject.ranks, "rank"), subject.ranks == 1 ? "needs" : "need",
+                  in_units(static_cast<double>(needed)));
+  finding.source = "Max address space in /proc/self/limits";
+  finding.values = {{"soft_bytes", as_fact(limit.soft)},
+                    {"hard_bytes", as_fact(limit.hard)},
+                    {"needed_bytes", needed}};
+  finding.means = "A rank reserves addresses for all memory of the machine; they cost nothing.";
+  if (!limit.soft || *limit.soft >= needed) return finding;
+  finding.level = Level::problem;
+  finding.means =
+      "A rank reserves addresses for all memory of the machine, once for each rank of its host. It "
+      "may not, and cannot start.";
+  finding.advice =
+      "Set ulimit -v unlimited (as in /etc/security/limits.conf); to limit memory, use a control "
+      "group or train.memory_limit.";
+  return finding;
+}
+
 Finding check_locked_memory(const Subject& subject) {
   const Limit limit = limit_of(subject.root, "Max locked memory").value_or(Limit{});
   const bool rdma = !entries_of(subject.root, "sys/class/infiniband").empty();
@@ -346,8 +378,8 @@ std::vector<Finding> read_findings(const Subject& subject) {
   std::vector<Finding> findings;
   for (const auto check :
        {check_processor, check_cpus, check_cpu_quota, check_frequency, check_memory,
-        check_shared_memory, check_huge_pages, check_locked_memory, check_open_files, check_ptrace,
-        check_kernel_release, check_container, check_network}) {
+        check_shared_memory, check_huge_pages, check_address_space, check_locked_memory,
+        check_open_files, check_ptrace, check_kernel_release, check_container, check_network}) {
     findings.push_back(check(subject));
   }
   return findings;

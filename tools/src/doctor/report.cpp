@@ -106,11 +106,11 @@ int DoctorReport::count(Level level) const {
 
 const std::vector<std::string>& check_names() {
   static const std::vector<std::string> names = {
-      "reach",      "versions",         "processor",      "cpus",       "cpu_quota",
-      "frequency",  "memory",           "shared_memory",  "huge_pages", "locked_memory",
-      "open_files", "ptrace_scope",     "kernel_release", "container",  "network",
-      "kernel",     "kernels_together", "link_shm",       "link_ofi",   "link_tcp",
-      "link_ucx",   "link_between",     "clocks"};
+      "reach",         "versions",   "processor",        "cpus",           "cpu_quota",
+      "frequency",     "memory",     "shared_memory",    "huge_pages",     "address_space",
+      "locked_memory", "open_files", "ptrace_scope",     "kernel_release", "container",
+      "network",       "kernel",     "kernels_together", "link_shm",       "link_ofi",
+      "link_tcp",      "link_ucx",   "link_between",     "clocks"};
   return names;
 }
 

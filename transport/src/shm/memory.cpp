@@ -52,11 +52,21 @@ std::size_t machine_bytes() {
 constexpr std::size_t place_bytes = std::size_t{2} << 20U;
 constexpr std::size_t places = 128;
 
+// What else the kernel means by ENOMEM: it says so of memory and of addresses alike.
+std::string limit_of_addresses() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return ", of which the limit (ulimit -v) allows " + std::to_string(limit.rlim_cur >> 20U) +
+         " MiB in all";
+}
+
 std::byte* map_addresses(std::byte* at, std::size_t bytes, int protection, int flags, int memory) {
   void* const address = ::mmap(at, bytes, protection, flags | MAP_NORESERVE, memory, 0);
   if (address == MAP_FAILED) {
-    throw_out_of_memory("cannot reserve " + std::to_string(bytes >> 20U) + " MiB of addresses",
-                        errno);
+    const int error = errno;
+    throw_out_of_memory("cannot reserve " + std::to_string(bytes >> 20U) + " MiB of addresses" +
+                            limit_of_addresses(),
+                        error);
   }
   return static_cast<std::byte*>(address);
 }
