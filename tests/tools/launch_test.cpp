@@ -12,7 +12,9 @@
 
 #include <array>
 #include <csignal>
+#include <exception>
 #include <filesystem>
+#include <new>
 #include <set>
 #include <string>
 #include <system_error>
@@ -63,6 +65,20 @@ TEST(SpawnTest, KeepsAStreamThatIsGivenUnderItsOwnNumber) {
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   fcntl(STDIN_FILENO, F_SETFD, 0);
+}
+
+// "Resource temporarily unavailable" alone, and "std::bad_alloc", name no limit that may be raised.
+TEST(FailureTest, SaysOfWhatThereIsTooLittle) {
+  const auto text_of = [](const auto& error) {
+    return describe(std::make_exception_ptr(error)).text;
+  };
+  const std::error_code again = std::make_error_code(std::errc::resource_unavailable_try_again);
+  EXPECT_EQ(text_of(std::system_error(again)),
+            "cannot start a thread beyond the limit of processes (ulimit -u, or pids.max of the "
+            "control group): Resource temporarily unavailable");
+  EXPECT_EQ(text_of(std::system_error(again, "cannot write")),
+            "cannot write: Resource temporarily unavailable");
+  EXPECT_THAT(text_of(std::bad_alloc()), testing::StartsWith("out of memory (of the machine, "));
 }
 
 // As an installation does it while a comparison runs: each later run ended with 127.

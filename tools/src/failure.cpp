@@ -5,10 +5,14 @@
 
 #include "failure.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
@@ -42,6 +46,14 @@ std::string text_of(const transport::Error& error) {
   std::string text = one_line(error.what());
   if (text.ends_with(code + code)) text.resize(text.size() - code.size());
   return text;
+}
+
+// The library of C++ says nothing but the reason of a thread that it cannot start.
+std::string text_of(const std::system_error& error) {
+  const std::string text = one_line(error.what());
+  const bool lacks = error.code() == std::errc::resource_unavailable_try_again;
+  if (!lacks || text != error.code().message()) return text;
+  return fmt::format("cannot start a thread {}: {}", beyond_limits, text);
 }
 
 // Which rank this is, for a message; nothing when it is none, or when its launcher's variables are
@@ -90,6 +102,13 @@ Failure describe(const std::exception_ptr& exception) {
     return {status_of(error), false, text_of(error)};
   } catch (const std::invalid_argument& error) {  // the libraries' word for what a user has given
     return {exit_usage, false, one_line(error.what())};
+  } catch (const std::bad_alloc& error) {
+    return {exit_failed, false,
+            fmt::format("out of memory (of the machine, of the control group, or of ulimit -v or "
+                        "-d): {}",
+                        error.what())};
+  } catch (const std::system_error& error) {
+    return {exit_failed, false, text_of(error)};
   } catch (const std::exception& error) {
     return {exit_failed, false, one_line(error.what())};
   } catch (...) {

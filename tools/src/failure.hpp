@@ -21,6 +21,10 @@ enum ExitStatus : int {
   signal_base = 128,
 };
 
+/// Where a thread or a process cannot be started for a lack of them (EAGAIN).
+inline constexpr const char* beyond_limits =
+    "beyond the limit of processes (ulimit -u, or pids.max of the control group)";
+
 /// What the user asked for cannot be done; what() is one line that says what to do instead.
 /// Ends the program with exit_usage.
 class UsageError : public std::runtime_error {

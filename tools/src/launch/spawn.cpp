@@ -96,6 +96,13 @@ int read_errno(int fd) {
   return got == sizeof error ? error : 0;
 }
 
+[[noreturn]] void fail_to_fork() {
+  const int error = errno;
+  std::string what = "cannot start a process";
+  if (error == EAGAIN) what += std::string(" ") + beyond_limits;
+  throw std::system_error(error, std::generic_category(), what);
+}
+
 }  // namespace
 
 int exit_status_of(const ExecuteError& error) {
@@ -110,7 +117,7 @@ pid_t start(const Spawn& spawn) {
 
   const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  if (child < 0) fail_to_fork();
   if (child == 0) become(spawn, parent, to_parent.value());
 
   // Else the read below would never end: this process would hold the pipe open itself.
