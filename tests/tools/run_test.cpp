@@ -167,6 +167,11 @@ TEST(RunTest, ReportsTheSignalThatEndedARank) {
   EXPECT_THAT(ended.err, HasSubstr("was ended by signal 9 (Killed)"));
 }
 
+// The launcher itself ignores it, and what is ignored stays so in a program that is started.
+TEST(RunTest, StartsProgramsThatTheLimitOfFileSizesEnds) {
+  EXPECT_EQ(run_shell(1, "kill -XFSZ $$; exit 0").status, 128 + SIGXFSZ);
+}
+
 TEST(RunTest, TakesStatusFourForAConsequenceOfAnotherFailure) {
   const Ended ended = run_shell(3, "[ $RONDO_RANK = 1 ] && kill -11 $$; exit 4");
   EXPECT_EQ(ended.status, 128 + 11);

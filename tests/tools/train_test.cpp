@@ -398,6 +398,19 @@ TEST_F(TrainTest, LeavesItsFilesAlsoIfTheLogIsEmptiedMeanwhile) {
   EXPECT_THAT(file("config.toml"), HasSubstr("epochs = 100000"));
 }
 
+// SIGXFSZ ended it, without a word, and half a file was left.
+TEST_F(TrainTest, SaysThatTheLimitOfFileSizesIsTooLow) {
+  std::vector<std::string> words = {"sh", "-c", "ulimit -f 1; exec \"$@\"", "sh", rondo_path()};
+  for (const std::string& word : words_of_train({"-n", "1"})) words.push_back(word);
+
+  const Ended ended = Program(words).wait();
+
+  EXPECT_EQ(ended.status, 3);
+  EXPECT_THAT(lines(ended.err),
+              ElementsAre(AllOf(HasSubstr("config.toml"), HasSubstr("File too large"))));
+  EXPECT_FALSE(fs::exists(out()));
+}
+
 // What is refused before it begins, each for another reason and at another moment.
 class RefusedTrainTest : public TrainTest,
                          public testing::WithParamInterface<std::vector<std::string>> {};

@@ -25,6 +25,7 @@
 
 #include "command.hpp"
 #include "failure.hpp"
+#include "launch/spawn.hpp"
 #include "say.hpp"
 
 namespace rondo::tools {
@@ -161,6 +162,7 @@ void expect_written_output() {
 
 int run_and_write(int argc, char** argv) {
   fill_standard_streams();
+  keep_running_beyond_file_size();
   try {
     const int status = run_command_line(argc, argv);
     if (status == exit_done) expect_written_output();

@@ -23,6 +23,9 @@
 namespace rondo::tools {
 namespace {
 
+// keep_running_beyond_file_size() has changed what SIGXFSZ does.
+bool restores_file_size_signal = false;
+
 // As execvpe() wants them; valid as long as `strings`.
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
@@ -74,6 +77,8 @@ void keep_open(const std::vector<int>& descriptors) {
     auto environment = pointers(spawn.environment);
     // The last thing but the mask: until exec there are as many open files as in the parent.
     if (spawn.open_files) setrlimit(RLIMIT_NOFILE, &*spawn.open_files);
+    // What is ignored stays so in the program.
+    if (restores_file_size_signal) std::signal(SIGXFSZ, SIG_DFL);
     // A rank starts with the signal mask that the launcher had before it held signals.
     sigprocmask(SIG_SETMASK, &spawn.signal_mask, nullptr);
     execvpe(command[0], command.data(), environment.data());
@@ -104,6 +109,14 @@ int read_errno(int fd) {
 }
 
 }  // namespace
+
+void keep_running_beyond_file_size() {
+  struct sigaction before = {};
+  sigaction(SIGXFSZ, nullptr, &before);
+  if (before.sa_handler != SIG_DFL) return;
+  std::signal(SIGXFSZ, SIG_IGN);
+  restores_file_size_signal = true;
+}
 
 int exit_status_of(const ExecuteError& error) {
   return error.code().value() == ENOENT ? exit_not_found : exit_cannot_execute;
