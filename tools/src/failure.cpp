@@ -61,7 +61,7 @@ std::string text_of(const std::system_error& error) {
 std::optional<std::string> own_rank() {
   try {
     return is_rank() ? std::optional(rank_name()) : std::nullopt;
-  } catch (const transport::Error&) {
+  } catch (const std::invalid_argument&) {
     return std::nullopt;
   }
 }

@@ -65,11 +65,26 @@ bool needs_nodes(const FabricRequest& request) {
   return request.fabric || request.interface || request.latency_us || request.bandwidth_gbs;
 }
 
-// By hand somebody may have set one of them alone. The library says the same later, as a rendezvous
-// that has failed.
-void refuse_incomplete_rank() {
+// Throws std::invalid_argument for what the library calls a rendezvous that has failed: a mistake
+// in the environment is one of who started this process, and trying again does not mend it.
+std::optional<transport::LaunchedRank> launched_rank() {
+  try {
+    return transport::launched();
+  } catch (const transport::Error& error) {
+    std::string text = error.what();
+    const std::string code = ": " + error.code().message();
+    if (text.ends_with(code)) text.resize(text.size() - code.size());
+    throw std::invalid_argument(text);
+  }
+}
+
+// By hand somebody may have set one of them alone, or something wrong.
+void refuse_wrong_rank() {
   if (variable("RONDO_RANK") == nullptr) return;
-  if (variable("RONDO_SIZE") != nullptr && variable("RONDO_COORDINATOR") != nullptr) return;
+  if (variable("RONDO_SIZE") != nullptr && variable("RONDO_COORDINATOR") != nullptr) {
+    static_cast<void>(launched_rank());
+    return;
+  }
   // Every rank says it: which one it is, is not known for sure.
   throw std::invalid_argument(
       "RONDO_RANK is set, so this process is a rank, but RONDO_SIZE or RONDO_COORDINATOR is not; "
@@ -95,7 +110,8 @@ void refuse_unusable_links(const FabricRequest& request) {
 // Under another launcher -n may repeat what is so, but not change it.
 void refuse_other_size(int ranks) {
   const int size = size_from_environment();
-  if (ranks == 0 || ranks == size) return;
+  // 0: RONDO_SIZE is missing, which is told later.
+  if (ranks == 0 || size == 0 || ranks == size) return;
   throw UsageError(fmt::format(
       "this process is one of {} ranks already, so it cannot start {}; leave out -n here, and "
       "give it to what starts the ranks",
@@ -129,14 +145,14 @@ void refuse_other_fabric(const FabricRequest& request) {
 }  // namespace
 
 // RONDO_RANK alone is the mark of a rank of `rondo run`, whatever stands in it, if anything does:
-// the library says what is wrong with it.
-bool is_rank() { return variable("RONDO_RANK") != nullptr || transport::launched().has_value(); }
+// what is wrong with it is told when the rank joins the others.
+bool is_rank() { return variable("RONDO_RANK") != nullptr || launched_rank().has_value(); }
 
 bool is_launched_by_others() { return variable("RONDO_RANK") == nullptr && is_rank(); }
 
 std::string rank_name() {
   if (const char* text = variable("RONDO_RANK")) return text;
-  const auto rank = transport::launched();
+  const auto rank = launched_rank();
   return rank ? std::to_string(rank->rank) : "0";
 }
 
@@ -145,13 +161,13 @@ bool is_first_of_host() {
     const char* const local = variable("RONDO_LOCAL_RANK");
     return local == nullptr || std::string_view(local) == "0";
   }
-  const auto rank = transport::launched();
+  const auto rank = launched_rank();
   return !rank || rank->local_rank <= 0;
 }
 
 int size_from_environment() {
   if (variable("RONDO_RANK") != nullptr) return number_from("RONDO_SIZE");
-  const auto rank = transport::launched();
+  const auto rank = launched_rank();
   return rank ? rank->size : 0;
 }
 
@@ -228,7 +244,7 @@ void refuse_other_job(int ranks, const FabricRequest& fabric) {
   } else {
     refuse_other_fabric(fabric);
   }
-  refuse_incomplete_rank();
+  refuse_wrong_rank();
 }
 
 }  // namespace rondo::tools

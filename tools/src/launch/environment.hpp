@@ -21,7 +21,7 @@ struct RankEnvironment {
 };
 
 /// Was this process started as a rank, by `rondo run` or another launcher (see
-/// transport::launched(), whose errors it throws)?
+/// transport::launched(), whose errors this throws as std::invalid_argument)?
 [[nodiscard]] bool is_rank();
 
 /// By one that does not know Rondo: mpirun, mpiexec, srun or torchrun.
@@ -69,8 +69,9 @@ struct FabricRequest {
 [[nodiscard]] std::vector<std::string> environment_of(const FabricRequest& request);
 
 /// In a process that is a rank already: throws UsageError when a user asks for another number of
-/// ranks than there are (0: for none), or for links that its environment does not name. Under
-/// another launcher than `rondo run` the links are put into the environment of this process.
+/// ranks than there are (0: for none), or for links that its environment does not name, and
+/// std::invalid_argument when its environment makes no sense. Under another launcher than `rondo
+/// run` the links are put into the environment of this process.
 void refuse_other_job(int ranks, const FabricRequest& fabric);
 
 }  // namespace rondo::tools
