@@ -224,13 +224,19 @@ bool Request::finished() const noexcept {
 void Request::wait() {
   if (record_ == nullptr) return;
   const std::lock_guard entry(core_->world().lock());
-  static_cast<void>(core_->wait(*record_, std::nullopt));
+  static_cast<void>(core_->wait(*record_, {}));
+}
+
+void Request::wait(const std::function<bool()>& has_moved) {
+  if (record_ == nullptr) return;
+  const std::lock_guard entry(core_->world().lock());
+  static_cast<void>(core_->wait(*record_, {.has_moved = &has_moved}));
 }
 
 bool Request::wait_for(std::chrono::nanoseconds limit) {
   if (record_ == nullptr) return true;
   const std::lock_guard entry(core_->world().lock());
-  return core_->wait(*record_, limit);
+  return core_->wait(*record_, {.limit = limit});
 }
 
 void Request::cancel() noexcept {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -102,9 +103,13 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// How often any has moved.
   [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
 
-  /// Waits for `record`, to the communicator's deadline or `limit`; throws what makes it fail.
-  /// False when `limit` has passed.
-  [[nodiscard]] bool wait(OperationRecord& record, std::optional<std::chrono::nanoseconds> limit);
+  /// When a wait ends without its operation.
+  struct WaitLimit {
+    std::optional<std::chrono::nanoseconds> limit = {};  // without one, at the World's deadline
+    const std::function<bool()>* has_moved = nullptr;    // which begins anew if this says so
+  };
+  /// Waits for `record`; throws what makes it fail. False when a limit of its own has passed.
+  [[nodiscard]] bool wait(OperationRecord& record, const WaitLimit& limit);
   /// Which of `requests` has ended first; it is empty then. Nothing when all were empty, or `limit`
   /// has passed. Throws what makes one of them fail.
   [[nodiscard]] static std::optional<std::size_t> wait_any(

@@ -63,9 +63,8 @@ struct Awaited {
 /// peer of any of them).
 class Wait {
  public:
-  /// For any of `all`, which is lent and not empty. To `limit`, or without one to the World's
-  /// deadline.
-  Wait(std::span<const Awaited> all, std::optional<std::chrono::nanoseconds> limit);
+  /// For any of `all`, which is lent and not empty.
+  Wait(std::span<const Awaited> all, const CommunicatorCore::WaitLimit& limit);
 
   /// True when an operation has finished, false when `limit` has passed; throws the Error that
   /// ends the wait, which is failing().
@@ -119,8 +118,8 @@ class Wait {
   CommunicatorCore* communicator_;  // of the operation that is looked at
   OperationRecord* record_;
   WorldCore& world_;
+  CommunicatorCore::WaitLimit given_;
   std::chrono::nanoseconds limit_;
-  bool has_own_limit_;
   bool limit_passed_ = false;  // of its own
   std::uint64_t moves_seen_;
   Clock::time_point begin_;
@@ -136,13 +135,13 @@ class Wait {
   std::chrono::nanoseconds work_before_{0};
 };
 
-Wait::Wait(std::span<const Awaited> all, std::optional<std::chrono::nanoseconds> limit)
+Wait::Wait(std::span<const Awaited> all, const CommunicatorCore::WaitLimit& limit)
     : all_(all),
       communicator_(all.front().communicator),
       record_(all.front().record),
       world_(communicator_->world()),
-      limit_(limit.value_or(world_.options().deadline)),
-      has_own_limit_(limit.has_value()),
+      given_(limit),
+      limit_(limit.limit.value_or(world_.options().deadline)),
       moves_seen_(world_.moves()),
       begin_(Clock::now()),
       idle_since_(begin_),
@@ -406,8 +405,7 @@ bool Wait::is_loss(std::size_t member) const {
 // How long messages of a member that has ended may still arrive. In shared memory all is there.
 std::chrono::nanoseconds Wait::grace(std::size_t member) const {
   const int rank = communicator_->group().members[member].world_rank;
-  if (!communicator_->spans_nodes() && world_.same_node(rank))
-    return 0ns;                                           // all that it sent is there
+  if (!communicator_->spans_nodes() && world_.same_node(rank)) return 0ns;
   if (communicator_->has_deferred_failure()) return 0ns;  // nothing more will come
   if (!world_.has_left(rank)) return grace_of_lost;
   return record_->ordered ? 0ns : grace_of_left;  // its last collective is known
@@ -422,8 +420,13 @@ void Wait::check_deadline() {
   const std::vector<int> missing = communicator_->missing(*record_);
   if (reports) report_stall(missing);
   if (waited < limit_) return;
-  if (has_own_limit_) {
+  if (given_.limit) {
     limit_passed_ = true;
+    return;
+  }
+  if (given_.has_moved != nullptr && (*given_.has_moved)()) {
+    limit_ = waited + world_.options().deadline;
+    stall_reported_ = false;
     return;
   }
   // A message has failed already, and nobody has told why.
@@ -449,7 +452,7 @@ void Wait::tell_if_late() {
   }
 }
 
-// The observer is called once a wait.
+// The observer is called once a wait, or once in each of its deadlines.
 void Wait::report_stall(const std::vector<int>& missing) {
   if (!world_.options().on_stall) return;
   stall_reported_ = true;
@@ -501,8 +504,7 @@ void CommunicatorCore::fail_if_own_abort() {
 }
 
 // Throws the communicator's failure, also when another operation was what failed.
-bool CommunicatorCore::wait(OperationRecord& record,
-                            std::optional<std::chrono::nanoseconds> limit) {
+bool CommunicatorCore::wait(OperationRecord& record, const WaitLimit& limit) {
   // Most small operations end within a microsecond: no clock is read for them, unless they were
   // waited for before.
   const bool was_waited_for = !record.finished() && record.wanted_since.has_value();
@@ -549,7 +551,7 @@ std::optional<std::size_t> CommunicatorCore::wait_any(
   for (const Awaited& awaited : all) awaited.communicator->fail_if_own_abort();
   auto ended = first_ended();
   if (ended == requests.end()) {
-    Wait wait(all, limit);
+    Wait wait(all, {.limit = limit});
     try {
       if (!wait.run()) return std::nullopt;
     } catch (const Error& error) {
@@ -575,7 +577,7 @@ void CommunicatorCore::check_peers(OperationRecord& record) {
   record.checked_in = round_of_checks_;
   const Awaited awaited{.communicator = this, .record = &record};
   try {
-    Wait wait({&awaited, 1}, std::nullopt);
+    Wait wait({&awaited, 1}, {});
     wait.check_peers();
     wait.tell_if_late();
   } catch (const Error& error) {
@@ -586,7 +588,7 @@ void CommunicatorCore::check_peers(OperationRecord& record) {
 // Buffers are lent until their operation has ended, so a Request waits when it is destroyed.
 void CommunicatorCore::release(OperationRecord& record) noexcept {
   try {
-    static_cast<void>(wait(record, std::nullopt));
+    static_cast<void>(wait(record, {}));
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nothing can be thrown here
     // The communicator is poisoned; its next call tells.
   }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,6 +51,13 @@ class RONDO_TRANSPORT_API Request {
   /// Returns when the operation has completed. Throws Error if it failed, or after
   /// WorldOptions::deadline; then it has failed, like all that is pending on the communicator.
   void wait();
+
+  /// As wait(), where peers first do what may take longer than any message, such as writing files.
+  /// Whenever the deadline has passed, `has_moved` is asked, on this thread, whether something has
+  /// happened since it was asked last, or since this call; then the deadline begins anew, and
+  /// WorldOptions::on_stall may be called again. It must not throw, and calls nothing of this
+  /// World.
+  void wait(const std::function<bool()>& has_moved);
 
   /// Waits for at most `limit`, with no other deadline. True when the operation has completed;
   /// throws Error if it failed. False after `limit`: nothing has changed, the buffers are still
