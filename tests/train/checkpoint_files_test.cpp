@@ -1,5 +1,6 @@
 // Checkpoints on disk: the manifest, whole and damaged; files; what is kept.
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -60,6 +61,7 @@ Manifest example(std::int64_t step = 12) {
 }
 
 void write_example(const fs::path& run, const Manifest& manifest) {
+  make_unfinished_folder(run, manifest.step);
   for (const CheckpointFile& file : manifest.files) {
     write_durably(unfinished_folder(run, manifest.step) / file.name,
                   bytes_of("contents of " + file.name));
@@ -148,6 +150,7 @@ TEST(CheckpointFilesTest, AManifestListsAllRanks) {
 TEST(CheckpointFilesTest, ACheckpointHasItsNameOnlyWhenItIsComplete) {
   const ScratchFolder run;
   const Manifest manifest = example();
+  make_unfinished_folder(run.path(), 12);
   write_durably(unfinished_folder(run.path(), 12) / "parameters-0.bin", bytes_of("half"));
 
   EXPECT_THAT(list_checkpoints(run.path()), IsEmpty());
@@ -200,6 +203,29 @@ TEST(CheckpointFilesTest, ALogThatIsNotThereNeedsNoSync) {
   const fs::path log = run.write("metrics.jsonl", "{}\n");
 
   EXPECT_NO_THROW(sync_logs(std::vector{log, run.path() / "token_trace.jsonl"}));
+}
+
+// Whoever waits for ranks that write sees by it that they go on.
+TEST(CheckpointFilesTest, TheirStateChangesWithEveryFile) {
+  const ScratchFolder run;
+  const auto state = [&run] { return state_of_checkpoints(run.path()); };
+  EXPECT_EQ(state(), "");
+  make_unfinished_folder(run.path(), 12);
+  const fs::path file = unfinished_folder(run.path(), 12) / "parameters-0.bin";
+
+  std::string before = state();
+  write_durably(file, {});
+  EXPECT_NE(state(), before);
+  before = state();
+  EXPECT_EQ(state(), before);
+  write_durably(file, bytes_of("half"));
+  EXPECT_NE(state(), before);
+  before = state();
+  fs::last_write_time(file, fs::last_write_time(file) - std::chrono::hours(1));
+  EXPECT_NE(state(), before);
+  before = state();
+  fs::rename(file.parent_path(), checkpoint_folder(run.path(), 12));
+  EXPECT_NE(state(), before);
 }
 
 // A folder of /proc answers EINVAL, as some file systems of networks do.

@@ -24,6 +24,7 @@
 #include <system_error>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <rondo/train/dataset.hpp>
 
@@ -39,6 +40,7 @@ constexpr const char* manifest_name = "manifest.json";
 constexpr std::string_view prefix = "step-";
 constexpr const char* suffix = ".unfinished";
 constexpr const char* aside_suffix = ".left";
+constexpr std::size_t piece_bytes = std::size_t{64} << 20U;
 constexpr const char* write_remedy =
     "give the run a folder that all ranks can write to, with enough space";
 constexpr const char* read_remedy = "use another checkpoint, or begin anew";
@@ -82,16 +84,42 @@ fs::path unfinished_folder(const fs::path& run_folder, std::int64_t step) {
   return checkpoint_folder(run_folder, step).concat(suffix);
 }
 
-void write_durably(const fs::path& file, std::span<const std::byte> bytes) {
-  std::error_code error;
-  fs::create_directories(file.parent_path(), error);
-  if (error) {
-    fail_on_file(file.parent_path(), fmt::format("cannot be made ({})", error.message()),
-                 write_remedy);
+void make_unfinished_folder(const fs::path& run_folder, std::int64_t step) {
+  for (const fs::path& folder : {checkpoints_in(run_folder), unfinished_folder(run_folder, step)}) {
+    std::error_code error;
+    fs::create_directory(folder, error);
+    if (error) {
+      fail_on_file(folder, fmt::format("cannot be made ({})", error.message()), write_remedy);
+    }
   }
+}
+
+// In pieces, each of which is synced: so the file grows as fast as the disk takes it, and ranks
+// that wait for this one see that it goes on.
+void write_durably(const fs::path& file, std::span<const std::byte> bytes) {
   DurableFile output(file, write_remedy);
-  output.write(bytes);
-  output.sync();
+  do {
+    const std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), piece_bytes));
+    output.write(piece);
+    output.sync();
+    bytes = bytes.subspan(piece.size());
+  } while (!bytes.empty());
+}
+
+// What vanishes while it is looked at has changed, too.
+std::string state_of_checkpoints(const fs::path& run_folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(checkpoints_in(run_folder), error);
+  while (!error && entry != fs::recursive_directory_iterator()) {
+    std::error_code ignored;
+    const auto bytes = entry->is_regular_file(ignored) ? entry->file_size(ignored) : 0;
+    const auto time = entry->last_write_time(ignored).time_since_epoch().count();
+    files.push_back(fmt::format("{} {} {}", entry->path().string(), bytes, time));
+    entry.increment(error);
+  }
+  std::ranges::sort(files);
+  return fmt::format("{}", fmt::join(files, "\n"));
 }
 
 void sync_logs(std::span<const fs::path> logs) {

@@ -21,8 +21,16 @@ namespace rondo::train {
 [[nodiscard]] std::filesystem::path unfinished_folder(const std::filesystem::path& run_folder,
                                                       std::int64_t step);
 
+// Makes it, and the folder of checkpoints, but not the run's, which somebody may have moved. Throws
+// DataError.
+void make_unfinished_folder(const std::filesystem::path& run_folder, std::int64_t step);
+
 // Writes a file and waits until the disk has it. Throws DataError.
 void write_durably(const std::filesystem::path& file, std::span<const std::byte> bytes);
+
+// What of the run's checkpoints changes while some rank writes, completes or removes one: names,
+// lengths and times of all files. Throws nothing for what cannot be read.
+[[nodiscard]] std::string state_of_checkpoints(const std::filesystem::path& run_folder);
 
 // Waits until the disk has the logs of a run, whose lengths a manifest will say. One that is not
 // there is left out. Throws DataError.

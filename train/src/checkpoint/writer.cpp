@@ -12,9 +12,9 @@
 #include "checkpoint/writer.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -52,11 +52,6 @@ std::vector<Digests> gather(transport::Communicator& all, const Digests& mine) {
   std::vector<Digests> digests(static_cast<std::size_t>(all.size()));
   std::memcpy(digests.data(), bytes.data(), bytes.size());
   return digests;
-}
-
-// Writing may take longer than any message may.
-void wait_without_limit(transport::Request& barrier) {
-  static_cast<void>(barrier.wait_for(std::chrono::nanoseconds::max()));
 }
 
 std::string file_name(std::size_t part, std::size_t rank) {
@@ -133,6 +128,7 @@ void CheckpointWriter::share_parts(const RankState& state) {
 
 void CheckpointWriter::write_parts(const RankState& state) const {
   const auto rank = static_cast<std::size_t>(all_.rank());
+  make_unfinished_folder(options_.run_folder, manifest_.step);
   const std::filesystem::path folder = unfinished_folder(options_.run_folder, manifest_.step);
   for (std::size_t part = 0; part < part_count; ++part) {
     const std::string& name = manifest_.files[manifest_.parts[rank][part]].name;
@@ -175,7 +171,7 @@ void CheckpointWriter::complete() {
 void CheckpointWriter::finish() {
   if (stage_ == Stage::writing) begin_barrier();
   if (stage_ == Stage::waiting) {
-    wait_without_limit(barrier_);
+    wait_for_writers(barrier_);
     complete();
   }
   if (stage_ == Stage::completing) join();
@@ -185,7 +181,19 @@ void CheckpointWriter::finish() {
 void CheckpointWriter::finish_together() {
   finish();
   transport::Request named = all_.barrier();
-  wait_without_limit(named);
+  wait_for_writers(named);
+}
+
+// Writing may take longer than any message may, but not without a change of the files, which all
+// ranks see. What a rank finds in the folder is compared only after a deadline has passed.
+void CheckpointWriter::wait_for_writers(transport::Request& barrier) const {
+  std::string last = state_of_checkpoints(options_.run_folder);
+  barrier.wait([&] {
+    std::string now = state_of_checkpoints(options_.run_folder);
+    const bool has_moved = now != last;
+    last = std::move(now);
+    return has_moved;
+  });
 }
 
 }  // namespace rondo::train

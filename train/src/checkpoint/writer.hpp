@@ -61,6 +61,7 @@ class CheckpointWriter {
   void join();
   void begin_barrier();
   void complete();
+  void wait_for_writers(transport::Request& barrier) const;
 
   transport::Communicator all_;  // of its own, for a barrier after writing
   Options options_;
