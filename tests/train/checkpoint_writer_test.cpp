@@ -42,6 +42,7 @@ RankState state_of(int rank) {
   return state;
 }
 
+// Of both ranks the files are written, and one of them stops in its training.
 TEST(CheckpointWriterTest, ARankThatDoesNotComeIsNamedAfterADeadline) {
   const ScratchFolder run;
   transport::WorldOptions options;
@@ -66,6 +67,29 @@ TEST(CheckpointWriterTest, ACompleteOneStays) {
     writer.finish();
   });
   EXPECT_THAT(list_checkpoints(run.path()), ElementsAre(checkpoint_folder(run.path(), step)));
+}
+
+TEST(CheckpointWriterTest, OneThatARunLeavesUnfinishedIsRemoved) {
+  const ScratchFolder run;
+  World{1}.run([&](transport::World& world) {
+    CheckpointWriter writer(world.communicator(), {.run_folder = run.path()});
+    writer.start(about(), state_of(0));
+  });
+  EXPECT_TRUE(fs::is_empty(checkpoints_in(run.path())));
+}
+
+// Before the error is told: what tells it may need the room.
+TEST(CheckpointWriterTest, OneThatCannotBeWrittenIsRemovedAtOnce) {
+  const ScratchFolder run;
+  World{1}.run([&](transport::World& world) {
+    CheckpointWriter writer(world.communicator(), {.run_folder = run.path()});
+    const fs::path in_the_way = unfinished_folder(run.path(), step) / "manifest.json";
+    fs::create_directories(in_the_way);
+    writer.start(about(), state_of(0));
+    EXPECT_THAT([&] { writer.finish(); },
+                ThrowsMessage<DataError>(HasSubstr("manifest.json: cannot be written")));
+    EXPECT_TRUE(fs::is_empty(checkpoints_in(run.path())));
+  });
 }
 
 TEST(CheckpointWriterTest, ARunFolderThatIsGoneIsNotMadeAgain) {

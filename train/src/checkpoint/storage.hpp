@@ -44,7 +44,7 @@ void complete_checkpoint(const std::filesystem::path& run_folder, const Manifest
 [[nodiscard]] std::vector<std::filesystem::path> list_checkpoints(
     const std::filesystem::path& run_folder);
 
-// Removes what a killed run has left unfinished.
+// Removes what has been left unfinished, by a killed run or by a failure of this one.
 void remove_unfinished(const std::filesystem::path& run_folder);
 
 // Renames checkpoints of steps after `last`: the run goes on from there, and what they say will not

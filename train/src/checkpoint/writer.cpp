@@ -65,9 +65,18 @@ CheckpointWriter::CheckpointWriter(transport::Communicator& all, Options options
   if (all_.rank() == 0) remove_unfinished(options_.run_folder);
 }
 
-// A run that fails does not wait for others; what its thread still writes is left unfinished.
-CheckpointWriter::~CheckpointWriter() {
+// A run that fails does not wait for others.
+CheckpointWriter::~CheckpointWriter() { abandon(); }
+
+// What ranks other than 0 still write is removed as far as it is there by now; the rest by the next
+// run in the folder.
+void CheckpointWriter::abandon() noexcept {
   if (thread_.joinable()) thread_.join();
+  const bool has_its_name = stage_ == Stage::completing && error_ == nullptr;
+  if (stage_ != Stage::idle && !has_its_name && all_.rank() == 0) {
+    remove_unfinished(options_.run_folder);
+  }
+  stage_ = Stage::idle;
 }
 
 // One file at a time runs on the thread; what it throws is kept for the training thread.
@@ -88,7 +97,9 @@ void CheckpointWriter::run(Work work) {
 
 void CheckpointWriter::join() {
   if (thread_.joinable()) thread_.join();
-  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (error_ == nullptr) return;
+  abandon();
+  std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void CheckpointWriter::start(Manifest about, RankState state) {

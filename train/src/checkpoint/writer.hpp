@@ -51,6 +51,10 @@ class CheckpointWriter {
   // Waits until rank 0 has given the last one its name. Collective.
   void finish_together();
 
+  // Gives up the one that is not complete: waits for this rank's thread, and removes on rank 0 what
+  // has been written, so that a disk that is full has room again. Nothing where there is none.
+  void abandon() noexcept;
+
  private:
   enum class Stage : std::uint8_t { idle, writing, waiting, completing };
 

@@ -79,8 +79,10 @@ int threads_of(const Experiment& experiment, const TrainerOptions& options) {
 }
 
 /// The error that ended the run is told; one more while telling it is not. Of a large model a
-/// summary takes a while, and most ranks tell nobody.
+/// summary takes a while, and most ranks tell nobody. The disk may be full of a checkpoint that is
+/// not complete.
 void end_by_error(RunLog& log, Trainer& trainer, const std::string& error) noexcept {
+  trainer.abandon_checkpoint();
   if (!log.active()) return;
   try {
     log.end(trainer.summary(error), true);

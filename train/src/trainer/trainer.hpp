@@ -75,6 +75,8 @@ class Trainer {
 
   /// Waits until the last checkpoint is complete. Collective.
   void complete_checkpoints();
+  /// The run has failed: removes on rank 0 what has been written of one that is not complete.
+  void abandon_checkpoint() noexcept;
 
   /// Adds what the scheme has still pending to the parameters. Collective.
   void finish();

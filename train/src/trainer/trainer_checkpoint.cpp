@@ -289,6 +289,10 @@ void Trainer::complete_checkpoints() {
   if (checkpoints_) checkpoints_->finish_together();
 }
 
+void Trainer::abandon_checkpoint() noexcept {
+  if (checkpoints_) checkpoints_->abandon();
+}
+
 std::string Trainer::stop_report() const {
   if (!checkpoints_) return fmt::format("stopped as asked after step {}", run_.step);
   return fmt::format("stopped as asked after step {}; go on with --resume auto, or --resume {}",
