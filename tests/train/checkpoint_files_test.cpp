@@ -269,6 +269,22 @@ TEST(CheckpointFilesTest, ANewOneTakesTheNameOfOneThatIsThere) {
   EXPECT_FALSE(fs::exists(unfinished_folder(run.path(), 12)));
 }
 
+// A checkpoint may have been moved to where there is more room.
+TEST(CheckpointFilesTest, WhatALinkLeadsToIsNotRemoved) {
+  const ScratchFolder run;
+  const ScratchFolder elsewhere;
+  for (const int step : {4, 8}) write_example(run.path(), example(step));
+  const fs::path moved = elsewhere.path() / "step-4";
+  fs::copy(checkpoint_folder(run.path(), 4), moved);
+  fs::remove_all(checkpoint_folder(run.path(), 4));
+  fs::create_directory_symlink(moved, checkpoint_folder(run.path(), 4));
+
+  prune_checkpoints(run.path(), 1, false);
+
+  EXPECT_THAT(list_checkpoints(run.path()), ElementsAre(checkpoint_folder(run.path(), 8)));
+  EXPECT_EQ(problem_of(moved), "");
+}
+
 // Until the run that goes on from an older one has another.
 TEST(CheckpointFilesTest, SetsAsideThoseOfLaterSteps) {
   const ScratchFolder run;

@@ -156,6 +156,21 @@ TEST(ResumeChoiceTest, AFolderBelongsToOneRunAtATime) {
   ::close(other);
 }
 
+TEST(ResumeChoiceTest, ALinkToACheckpointIsTheRunsOwn) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  const ScratchFolder elsewhere;
+  const RunEnd whole = run_in(ScratchFolder().path(), 1, experiment);
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+  const fs::path checkpoint = checkpoint_folder(folder.path(), 3);
+  fs::copy(checkpoint, elsewhere.path() / "moved");
+  fs::remove_all(checkpoint);
+  fs::create_directory_symlink(elsewhere.path() / "moved", checkpoint);
+
+  EXPECT_EQ(run_in(folder.path(), 1, experiment, "auto").last.parameter_hash,
+            whole.last.parameter_hash);
+}
+
 TEST(ResumeChoiceTest, WithoutACheckpointTheRunBegins) {
   const Experiment experiment = experiment_of("synchronous");
   const ScratchFolder folder;

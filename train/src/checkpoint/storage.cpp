@@ -58,6 +58,11 @@ std::optional<std::int64_t> step_of(const fs::path& folder) {
 
 void remove_checkpoint(const fs::path& folder) noexcept {
   std::error_code ignored;  // what cannot be removed takes room, and does no harm
+  // What a link leads to lies outside of the run, and stays.
+  if (fs::is_symlink(folder, ignored)) {
+    fs::remove(folder, ignored);
+    return;
+  }
   // First, so that a checkpoint that is half removed is not taken for a whole one.
   fs::remove(folder / manifest_name, ignored);
   fs::remove_all(folder, ignored);

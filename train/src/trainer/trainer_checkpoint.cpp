@@ -49,6 +49,16 @@ void copy_back(const ResumedCheckpoint& checkpoint, int rank, Part part, std::sp
   if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
 }
 
+// The folder of checkpoints that it is in. One of the run's own may be a link to where there is
+// more room, and the other way round.
+std::filesystem::path folder_of(const ResumedCheckpoint& checkpoint,
+                                const std::filesystem::path& run_folder) {
+  std::error_code error;
+  const auto named = std::filesystem::absolute(checkpoint.path, error).parent_path();
+  if (std::filesystem::equivalent(named, checkpoints_in(run_folder), error)) return named;
+  return std::filesystem::weakly_canonical(checkpoint.path, error).parent_path();
+}
+
 }  // namespace
 
 // What of one can be taken over.
@@ -109,9 +119,8 @@ void Trainer::restore() {
         "{} replicas; resume with those",
         experiment_.update.scheme, manifest.ranks, manifest.replicas));
   });
+  const std::filesystem::path checkpoints = folder_of(*resumed_, options_.run_folder);
   std::error_code error;
-  const std::filesystem::path checkpoints =
-      std::filesystem::weakly_canonical(resumed_->path, error).parent_path();
   continues_log_ =
       std::filesystem::equivalent(checkpoints, checkpoints_in(options_.run_folder), error);
   RunState state;
