@@ -171,6 +171,16 @@ TEST(ResumeChoiceTest, ALinkToACheckpointIsTheRunsOwn) {
             whole.last.parameter_hash);
 }
 
+TEST(ResumeChoiceTest, TheNameOfAFolderMayHaveSeveralLines) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder scratch;
+  const fs::path folder = scratch.path() / "a\nb";
+  ASSERT_TRUE(run_in(folder, 2, experiment, {}, 3).stopped);
+
+  EXPECT_THAT(run_in(folder, 2, experiment, "auto").notes,
+              Contains(HasSubstr("resumed from " + checkpoint_folder(folder, 3).string())));
+}
+
 TEST(ResumeChoiceTest, WithoutACheckpointTheRunBegins) {
   const Experiment experiment = experiment_of("synchronous");
   const ScratchFolder folder;

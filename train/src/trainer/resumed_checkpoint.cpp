@@ -84,15 +84,15 @@ std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world, const 
   if (wanted.empty()) return std::nullopt;
   std::string names;
   if (world.rank() == 0) {
-    for (const auto& path : resume_candidates(run.folder, wanted)) names += path.string() + '\n';
+    for (const auto& path : resume_candidates(run.folder, wanted)) names += path.string() + '\0';
   }
-  names = text_of_first_rank(world, names);
+  names = text_of_first_rank(world, names);  // each with a zero behind it, which no name has
   const bool there_is_one = !names.empty();
   // The error at the end says what is wrong with the last one.
-  const bool there_are_several = std::ranges::count(names, '\n') > 1;
+  const bool there_are_several = std::ranges::count(names, '\0') > 1;
   std::string last_problem = "there is none";
   for (std::size_t end = 0; !names.empty(); names.erase(0, end + 1)) {
-    end = names.find('\n');
+    end = names.find('\0');
     ResumedCheckpoint checkpoint{.path = names.substr(0, end)};
     last_problem = try_checkpoint(world, run, checkpoint);
     if (last_problem.empty()) return checkpoint;
