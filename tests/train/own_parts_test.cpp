@@ -222,6 +222,16 @@ TEST(OwnPartsTest, ARunIsNotGoneOnWithByAnotherModelOrOtherData) {
   expect_refused<ConfigError>(
       experiment(), options,
       StartsWith("data: the training set has 72 samples, and had 64 when the run began"));
+  dataset = make_shades();
+  dataset.training.pixels[0] ^= 1;
+  expect_refused<ConfigError>(experiment(), options,
+                              StartsWith("data: the training images or their labels are others"));
+  dataset = make_shades();
+  dataset.test.labels[0] ^= 1;
+  expect_refused<ConfigError>(experiment(), options,
+                              StartsWith("data: the test images or their labels are others"));
+  dataset = make_shades();
+  EXPECT_NO_THROW(train_once(1, experiment(), options));
 }
 
 TEST(OwnPartsTest, AValueThatNoFileCouldGiveIsRefused) {

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 3;
+constexpr int format_version = 4;
 constexpr const char* checksum_key = "xxh3";
 constexpr std::size_t largest_text = std::size_t{256} << 20U;
 
@@ -55,6 +55,8 @@ Json body_of(const Manifest& manifest) {
                {"nodes", manifest.nodes},
                {"lazy_convolutions", manifest.lazy_convolutions},
                {"training_samples", manifest.training_samples},
+               {"training_data", manifest.training_data},
+               {"test_data", manifest.test_data},
                {"layers", manifest.layers},
                {"accuracy", nullptr},
                {"metrics_bytes", manifest.metrics_bytes},
@@ -136,6 +138,8 @@ Manifest manifest_of(const Json& body) {
                     .nodes = integer_of<int>(body, "nodes"),
                     .lazy_convolutions = integer_of<std::size_t>(body, "lazy_convolutions"),
                     .training_samples = integer_of<std::int64_t>(body, "training_samples"),
+                    .training_data = body.at("training_data").get<std::string>(),
+                    .test_data = body.at("test_data").get<std::string>(),
                     .layers = body.at("layers").get<std::string>(),
                     .metrics_bytes = integer_of<std::uint64_t>(body, "metrics_bytes"),
                     .token_trace_bytes = integer_of<std::uint64_t>(body, "token_trace_bytes"),

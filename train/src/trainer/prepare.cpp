@@ -103,12 +103,20 @@ std::string digest(const std::vector<T>& values) {
 }
 
 // Their number comes first: it is what tells most.
-void add_facts(const std::string& which, const Images& images, std::vector<Fact>& facts) {
-  facts.push_back({"the number of " + which, std::to_string(images.shape.n)});
-  facts.push_back(images.source
-                      ? Fact{"the digest of the files of " + which, images.source->digest()}
-                      : Fact{"the digest of the pixels of " + which, digest(images.pixels)});
-  facts.push_back({"the digest of the labels of " + which, digest(images.labels)});
+std::vector<Fact> facts_of(const std::string& which, const Images& images) {
+  return {{"the number of " + which, std::to_string(images.shape.n)},
+          images.source ? Fact{"the digest of the files of " + which, images.source->digest()}
+                        : Fact{"the digest of the pixels of " + which, digest(images.pixels)},
+          {"the digest of the labels of " + which, digest(images.labels)}};
+}
+
+std::string digest_of_values(const std::vector<Fact>& facts) {
+  std::vector<char> values;
+  for (const Fact& fact : facts) {
+    values.insert(values.end(), fact.value.begin(), fact.value.end());
+    values.push_back('\0');
+  }
+  return digest(values);
 }
 
 // Nothing of what is no file: whoever needs it says so.
@@ -119,14 +127,18 @@ std::vector<char> contents_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-std::vector<Fact> facts_of(const Dataset& dataset, const Model& model,
-                           const Experiment& experiment) {
+// And sets what a run that goes on from this one compares.
+std::vector<Fact> facts_of(const Dataset& dataset, const Model& model, const Experiment& experiment,
+                           DataDigests& digests) {
   const std::string layers = description_of(model);
   std::vector<Fact> facts;
   facts.push_back({"the digest of the model's layers",
                    digest(std::vector<char>(layers.begin(), layers.end()))});
-  add_facts("training images", dataset.training, facts);
-  add_facts("test images", dataset.test, facts);
+  const std::vector<Fact> training = facts_of("training images", dataset.training);
+  const std::vector<Fact> test = facts_of("test images", dataset.test);
+  digests = {.training = digest_of_values(training), .test = digest_of_values(test)};
+  facts.insert(facts.end(), training.begin(), training.end());
+  facts.insert(facts.end(), test.begin(), test.end());
   facts.push_back({"the digest of the mean of images", digest(dataset.mean)});
   facts.push_back({"the digest of the standard deviation of images", digest(dataset.stddev)});
   // Told where there is none, too: all ranks have one, or no rank.
@@ -184,10 +196,10 @@ void agree_on_configuration(transport::World& world, const Experiment& experimen
   });
 }
 
-void agree_on_data(transport::World& world, const PreparedRun& run) {
+void agree_on_data(transport::World& world, PreparedRun& run) {
   // A program's own source of images may fail to give its digest.
   std::vector<Fact> facts;
-  agree_on(world, [&] { facts = facts_of(*run.dataset, run.model, run.experiment); });
+  agree_on(world, [&] { facts = facts_of(*run.dataset, run.model, run.experiment, run.digests); });
   const std::string difference = difference_from_first_rank(world, facts);
   agree_on(world, [&] {
     if (difference.empty()) return;

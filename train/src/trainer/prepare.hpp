@@ -17,11 +17,18 @@ class World;
 
 namespace rondo::train {
 
+/// Digests of images and labels, wherever their files lie and whoever reads which of them.
+struct DataDigests {
+  std::string training = {};
+  std::string test = {};
+};
+
 /// An experiment with the data and the model that it names; they fit each other.
 struct PreparedRun {
   Experiment experiment = {};  ///< with the splits that grid.plan = "auto" chose
   std::shared_ptr<const Dataset> dataset = {};
   Model model = {};
+  DataDigests digests = {};  ///< of prepare_run() alone
   std::string planned = {};  ///< what the planner expects of its grid; on rank 0
 };
 

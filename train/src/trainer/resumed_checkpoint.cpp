@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -44,15 +45,25 @@ void look_through(transport::World& world, ResumedCheckpoint& checkpoint) {
   });
 }
 
-// What the configuration does not say, where a program brings its own model or data. Which samples
-// a step has, and how many steps an epoch, follow from their number.
+// What the configuration does not say: a program may bring its own model or data, and files may
+// have changed. Which samples a step has, and how many steps an epoch, follow from their number.
 void expect_same_model_and_data(const Manifest& manifest, const ResumingRun& run) {
   expect_same_layers(manifest, run.model);
-  if (run.training_samples == manifest.training_samples) return;
-  throw ConfigError(
-      fmt::format("data: the training set has {} samples, and had {} when the run began; give it "
-                  "the data of that run, or begin a new run in another folder",
-                  run.training_samples, manifest.training_samples));
+  constexpr const char* remedy =
+      "give it the data of that run, or begin a new run in another folder";
+  if (run.training_samples != manifest.training_samples) {
+    throw ConfigError(
+        fmt::format("data: the training set has {} samples, and had {} when the run began; {}",
+                    run.training_samples, manifest.training_samples, remedy));
+  }
+  for (const auto& [name, mine, before] :
+       {std::tuple("training", run.digests.training, manifest.training_data),
+        std::tuple("test", run.digests.test, manifest.test_data)}) {
+    if (mine == before) continue;
+    throw ConfigError(
+        fmt::format("data: the {} images or their labels are others than when the run began; {}",
+                    name, remedy));
+  }
 }
 
 // Returns what is wrong, alike on all ranks.

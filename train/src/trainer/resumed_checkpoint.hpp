@@ -11,6 +11,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "config/grid_choice.hpp"
+#include "trainer/prepare.hpp"
 #include "trainer/run_state.hpp"
 
 namespace rondo::transport {
@@ -39,6 +40,7 @@ struct ResumingRun {
   const GridChoice& grid;
   const std::filesystem::path& folder;
   std::int64_t training_samples;  ///< of its data set
+  const DataDigests& digests;
 };
 
 /// The first checkpoint of those that `resume` may mean which no rank refuses; the log is told what

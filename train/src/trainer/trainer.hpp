@@ -175,6 +175,7 @@ class Trainer {
   Experiment experiment_;
   int threads_;
   std::shared_ptr<const Dataset> dataset_;
+  DataDigests digests_;
   Model model_;
   GridMembership grid_;
   ParameterLayout layout_;  // of what this rank holds

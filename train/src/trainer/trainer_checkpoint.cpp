@@ -283,6 +283,8 @@ void Trainer::save_checkpoint(const Moment& moment) {
                  .nodes = world_.nodes(),
                  .lazy_convolutions = lazy_.names.size(),
                  .training_samples = dataset_->training.shape.n,
+                 .training_data = digests_.training,
+                 .test_data = digests_.test,
                  .layers = checksum_of_layers(model_),
                  .metrics_bytes = moment.metrics_bytes,
                  .token_trace_bytes = moment.token_trace_bytes};

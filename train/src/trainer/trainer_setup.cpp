@@ -115,6 +115,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, TrainerOptions option
       experiment_(std::move(run.experiment)),
       threads_(std::max(options_.threads, 1)),
       dataset_(std::move(run.dataset)),
+      digests_(std::move(run.digests)),
       model_(std::move(run.model)),
       grid_(world, model_, experiment_),
       layout_(grid_.layout()),
@@ -346,7 +347,8 @@ void Trainer::join() {
                               .model = model_,
                               .grid = grid_.choice(),
                               .folder = options_.run_folder,
-                              .training_samples = dataset_->training.shape.n},
+                              .training_samples = dataset_->training.shape.n,
+                              .digests = digests_},
                              options_.resume, log_);
   take_weights();
   choose_lazy_layers();
