@@ -201,7 +201,10 @@ TEST_F(InterruptedRunsTest, SigtermLeavesACheckpointAndEndsWith75) {
 
   EXPECT_EQ(ended.status, 75) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("stopped as asked after step"));
-  const Ended resumed = Program(command(run, "synchronous", {"--set", "train.max_steps=1"})).wait();
+  const std::string before_step = "stopped as asked after step ";
+  const std::string step = ended.err.substr(ended.err.find(before_step) + before_step.size());
+  const std::string last = "train.max_steps=" + step.substr(0, step.find(';'));
+  const Ended resumed = Program(command(run, "synchronous", {"--set", last})).wait();
   EXPECT_EQ(resumed.status, 0) << resumed.err;
   EXPECT_THAT(resumed.out, HasSubstr("resumed from"));
 }

@@ -250,8 +250,11 @@ TEST_F(ProfiledRunTest, IsWrittenWhenTheRunIsStoppedAndStaysWhenItGoesOn) {
   EXPECT_EQ(file("profile.json")["steps"], 2);
   const Json trace = file("profile-rank-1.json");
 
+  const std::string before_step = "stopped as asked after step ";
+  const std::string step = stopped.err.substr(stopped.err.find(before_step) + before_step.size());
   std::vector<std::string> more = profile;
-  more.insert(more.end(), {"--resume", "auto", "--set", "train.max_steps=1"});
+  more.insert(more.end(), {"--resume", "auto", "--set", "train.epochs=100000", "--set",
+                           "train.max_steps=" + step.substr(0, step.find(';'))});
   const Ended resumed = run("train", more);
 
   EXPECT_EQ(resumed.status, 0) << resumed.err;

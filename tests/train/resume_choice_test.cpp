@@ -398,13 +398,24 @@ TEST(ResumeChoiceTest, AFileOfSeveralReplicasIsReadOnceAndCountsAsOftenInTheMean
   EXPECT_EQ(to_text(hash_of({weights.parameters})), to_text(hash_of({mean})));
 }
 
-TEST(ResumeChoiceTest, AShorterRunKeepsItsEpochOpen) {
+TEST(ResumeChoiceTest, AShorterRunIsRefusedAndOneThatIsAtItsEndKeepsItsEpochOpen) {
   Experiment experiment = experiment_of("synchronous");
   const ScratchFolder folder;
   ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 9).stopped);  // after step 8, in epoch 2
   experiment.train.epochs = 1;
-  run_in(folder.path(), 1, experiment, "auto");
+  World{1}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = folder.path();
+    options.resume = "auto";
+    EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
+                ThrowsMessage<ConfigError>(
+                    AllOf(HasSubstr("train.epochs, train.max_steps: the run ends after step 5"),
+                          HasSubstr("is of step 8; let it train for longer"))));
+  });
   experiment.train.epochs = 3;
+  experiment.train.max_steps = 8;
+  run_in(folder.path(), 1, experiment, "auto");
+  experiment.train.max_steps = 12;
   run_in(folder.path(), 1, experiment, "auto");
 
   std::vector<std::int64_t> epochs;

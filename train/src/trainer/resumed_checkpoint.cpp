@@ -66,6 +66,16 @@ void expect_same_model_and_data(const Manifest& manifest, const ResumingRun& run
   }
 }
 
+// A run that ended before the step that it goes on from would tell of an end that it never had.
+void expect_end_behind(const ResumedCheckpoint& checkpoint, std::int64_t total_steps) {
+  const std::int64_t step = checkpoint.manifest.step;
+  if (step <= total_steps) return;
+  throw ConfigError(fmt::format(
+      "train.epochs, train.max_steps: the run ends after step {}, and {} is of step {}; let it "
+      "train for longer, or go on from an earlier checkpoint",
+      total_steps, checkpoint.path.string(), step));
+}
+
 // Returns what is wrong, alike on all ranks.
 std::string try_checkpoint(transport::World& world, const ResumingRun& run,
                            ResumedCheckpoint& checkpoint) {
@@ -77,6 +87,7 @@ std::string try_checkpoint(transport::World& world, const ResumingRun& run,
   agree_on(world, [&] {
     expect_same_training(experiment_of(checkpoint.manifest), run.experiment);
     expect_same_model_and_data(checkpoint.manifest, run);
+    expect_end_behind(checkpoint, run.total_steps);
     checkpoint.exact = checkpoint.manifest.ranks == world.size() &&
                        grid_of(checkpoint.manifest, run.model) == run.grid;
   });

@@ -41,6 +41,7 @@ struct ResumingRun {
   const std::filesystem::path& folder;
   std::int64_t training_samples;  ///< of its data set
   const DataDigests& digests;
+  std::int64_t total_steps;  ///< at which it ends
 };
 
 /// The first checkpoint of those that `resume` may mean which no rank refuses; the log is told what

@@ -348,7 +348,8 @@ void Trainer::join() {
                               .grid = grid_.choice(),
                               .folder = options_.run_folder,
                               .training_samples = dataset_->training.shape.n,
-                              .digests = digests_},
+                              .digests = digests_,
+                              .total_steps = total_steps_},
                              options_.resume, log_);
   take_weights();
   choose_lazy_layers();
