@@ -200,11 +200,15 @@ TEST(CheckpointFilesTest, MissingAndShortFilesAreNamed) {
   EXPECT_THAT(problem_of(checkpoint), HasSubstr("manifest.json: is missing"));
 }
 
-TEST(CheckpointFilesTest, ALogThatIsNotThereNeedsNoSync) {
+TEST(CheckpointFilesTest, OnlyTheFirstLogMustBeThere) {
   const ScratchFolder run;
   const fs::path log = run.write("metrics.jsonl", "{}\n");
+  const std::vector logs{log, run.path() / "token_trace.jsonl"};
 
-  EXPECT_NO_THROW(sync_logs(std::vector{log, run.path() / "token_trace.jsonl"}));
+  EXPECT_NO_THROW(sync_logs(logs));
+  fs::remove(log);
+  EXPECT_THAT([&] { sync_logs(logs); },
+              ThrowsMessage<DataError>(HasSubstr("metrics.jsonl: cannot be synced")));
 }
 
 // Whoever waits for ranks that write sees by it that they go on.

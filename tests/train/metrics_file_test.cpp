@@ -33,6 +33,7 @@ namespace {
 using Kind = sync::Turn::Kind;
 using rondo::test::error_text;
 using rondo::test::World;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -133,13 +134,49 @@ TEST_F(MetricsFileTest, GoesOnWhereItWasCut) {
 
 TEST_F(MetricsFileTest, RefusesAFolderThatDoesNotExist) {
   EXPECT_THAT([&] { MetricsFile(file() / "no" / "metrics.jsonl"); },
-              ThrowsMessage<ConfigError>(HasSubstr("metrics.jsonl: cannot be written: ")));
+              ThrowsMessage<DataError>(
+                  AllOf(HasSubstr("metrics.jsonl: cannot be written: No such file or directory"),
+                        HasSubstr("; give the run a folder that can be written to"))));
 }
 
 TEST_F(MetricsFileTest, AFullDiskIsAnError) {
   MetricsFile metrics("/dev/full");
   EXPECT_THAT([&] { metrics.write(RunSummary{}); },
-              ThrowsMessage<DataError>("/dev/full: cannot be written: No space left on device"));
+              ThrowsMessage<DataError>(
+                  "/dev/full: cannot be written: No space left on device; give the run a folder "
+                  "that can be written to, with enough space"));
+}
+
+// Whoever wrote on would lose all that follows.
+TEST_F(MetricsFileTest, AFileThatHasLostItsNameIsAnError) {
+  MetricsFile metrics(file());
+  metrics.write(StepEvent{.step = 1});
+  std::filesystem::resize_file(file(), 0);  // as logs are rotated; the file is the same
+  EXPECT_NO_THROW(metrics.write(StepEvent{.step = 2}));
+
+  const std::filesystem::path moved = file().parent_path() / "moved";
+  std::filesystem::rename(file(), moved);
+  EXPECT_THAT([&] { metrics.write(StepEvent{.step = 3}); },
+              ThrowsMessage<DataError>(HasSubstr("was removed or renamed while the run was")));
+  EXPECT_THROW(static_cast<void>(metrics.bytes()), DataError);
+  std::ofstream(file()) << "{}\n";
+  EXPECT_THAT([&] { metrics.write(StepEvent{.step = 3}); },
+              ThrowsMessage<DataError>(AllOf(HasSubstr("was replaced while the run was writing"),
+                                             HasSubstr("go on with --resume auto"))));
+  std::filesystem::rename(moved, file());
+  EXPECT_NO_THROW(metrics.write(StepEvent{.step = 3}));
+
+  ASSERT_EQ(lines().size(), 2U);
+  EXPECT_EQ(lines()[1].at("step"), 3);
+}
+
+TEST_F(MetricsFileTest, APartOfALineIsCutOff) {
+  for (const char* text : {"", "{}", "{}\n", "{}\n{\"event\":"}) {
+    std::ofstream(file()) << text;
+    const MetricsFile metrics(file());
+    metrics.cut_behind_last_line();
+    EXPECT_EQ(metrics.bytes(), std::string(text).rfind('\n') + 1) << text;
+  }
 }
 
 // The training loss over ranks, and what happens when it is no longer a number.

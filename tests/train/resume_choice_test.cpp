@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -149,11 +150,37 @@ TEST(ResumeChoiceTest, AFolderBelongsToOneRunAtATime) {
   const int other = ::open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   ASSERT_GE(other, 0);
   {
-    const FolderLock run(folder.path());
+    const FolderLock run(folder.path(), std::chrono::milliseconds(0));
     EXPECT_NE(::flock(other, LOCK_EX | LOCK_NB), 0);
   }
   EXPECT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
+  EXPECT_THAT([&] { FolderLock(folder.path(), std::chrono::milliseconds(0)); },
+              ThrowsMessage<ConfigError>(HasSubstr("another run is writing there")));
   ::close(other);
+}
+
+// Or the other ranks would end by their deadline, which says nothing of the other run.
+TEST(ResumeChoiceTest, AFolderIsWaitedForLessLongThanRanksWait) {
+  EXPECT_EQ(lock_limit(std::chrono::seconds(300)), std::chrono::seconds(8));
+  EXPECT_EQ(lock_limit(std::chrono::seconds(6)), std::chrono::seconds(3));
+  EXPECT_EQ(lock_limit(std::chrono::duration<double>(1e300)), std::chrono::seconds(8));
+}
+
+TEST(ResumeChoiceTest, ALogThatIsTooShortIsToldAndKeepsWholeLines) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 6).stopped);
+  const fs::path log = folder.path() / "metrics.jsonl";
+  const auto bytes = read_manifest(checkpoint_folder(folder.path(), 5)).metrics_bytes;
+  const std::string start = contents(log).substr(0, contents(log).find('\n') + 1);
+  fs::resize_file(log, start.size() + 7);
+
+  const RunEnd resumed = run_in(folder.path(), 1, experiment, "auto");
+
+  EXPECT_THAT(resumed.notes,
+              Contains("metrics.jsonl has " + std::to_string(start.size() + 7) + " of " +
+                       std::to_string(bytes) + " bytes: events up to step 5 are missing"));
+  EXPECT_TRUE(contents(log).starts_with(start + R"({"event":"resume")"));
 }
 
 TEST(ResumeChoiceTest, ALinkToACheckpointIsTheRunsOwn) {

@@ -129,7 +129,8 @@ std::string state_of_checkpoints(const fs::path& run_folder) {
 
 void sync_logs(std::span<const fs::path> logs) {
   for (const fs::path& log : logs) {
-    if (fs::exists(log)) sync_file(log, write_remedy);
+    std::error_code ignored;
+    if (&log == &logs.front() || fs::exists(log, ignored)) sync_file(log, write_remedy);
   }
 }
 

@@ -32,8 +32,8 @@ void write_durably(const std::filesystem::path& file, std::span<const std::byte>
 // lengths and times of all files. Throws nothing for what cannot be read.
 [[nodiscard]] std::string state_of_checkpoints(const std::filesystem::path& run_folder);
 
-// Waits until the disk has the logs of a run, whose lengths a manifest will say. One that is not
-// there is left out. Throws DataError.
+// Waits until the disk has the logs of a run, whose lengths a manifest will say. The first must be
+// there; another one is left out where it is not. Throws DataError.
 void sync_logs(std::span<const std::filesystem::path> logs);
 
 // Writes the manifest behind all files of the unfinished checkpoint, and gives it its name. Throws

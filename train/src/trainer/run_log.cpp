@@ -8,12 +8,14 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -61,14 +63,24 @@ void cut_file(const std::filesystem::path& file, std::uint64_t length) {
 constexpr auto lock_time = std::chrono::seconds(8);
 constexpr auto lock_interval = std::chrono::milliseconds(100);
 
+[[noreturn]] void fail_to_write(const std::filesystem::path& file) {
+  throw DataError(file.string() + ": cannot be written: " + reason_of_last_failure() +
+                  "; give the run a folder that can be written to, with enough space");
+}
+
 }  // namespace
 
-FolderLock::FolderLock(const std::filesystem::path& folder)
+std::chrono::milliseconds lock_limit(std::chrono::duration<double> deadline) {
+  const auto limit = std::min<std::chrono::duration<double>>(lock_time, deadline / 2);
+  return std::chrono::duration_cast<std::chrono::milliseconds>(limit);
+}
+
+FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds limit)
     : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (descriptor_ < 0) return;
-  const auto limit = std::chrono::steady_clock::now() + lock_time;
+  const auto end = std::chrono::steady_clock::now() + limit;
   while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    if (std::chrono::steady_clock::now() >= limit) {
+    if (std::chrono::steady_clock::now() >= end) {
       ::close(descriptor_);
       throw ConfigError(folder.string() +
                         ": another run is writing there; wait for its end, or choose another "
@@ -87,13 +99,35 @@ FolderLock::~FolderLock() {
 MetricsFile::MetricsFile(std::filesystem::path file) : path_(std::move(file)) {
   errno = 0;
   stream_.open(path_, std::ios::app);
-  if (!stream_)
-    throw ConfigError(path_.string() + ": cannot be written: " + reason_of_last_failure());
+  struct stat opened = {};
+  if (!stream_ || ::stat(path_.c_str(), &opened) != 0) fail_to_write(path_);
+  device_ = opened.st_dev;
+  inode_ = opened.st_ino;
 }
 
-std::uint64_t MetricsFile::bytes() const { return length_of(path_); }
+// What is written into a file that has lost its name is lost when the run ends. One that was only
+// cut, as logs are when they are rotated, is the same file.
+void MetricsFile::expect_in_place() const {
+  struct stat named = {};
+  const bool is_there = ::stat(path_.c_str(), &named) == 0;
+  if (is_there && named.st_dev == device_ && named.st_ino == inode_) return;
+  throw DataError(path_.string() + ": the file or its folder was " +
+                  (is_there ? "replaced" : "removed or renamed") +
+                  " while the run was writing; put it back, and go on with --resume auto");
+}
+
+std::uint64_t MetricsFile::bytes() const {
+  expect_in_place();
+  return length_of(path_);
+}
 
 void MetricsFile::cut(std::uint64_t length) const { cut_file(path_, length); }
+
+void MetricsFile::cut_behind_last_line() const {
+  std::ifstream file(path_, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  cut(text.rfind('\n') + 1);  // nothing is left where there is no line: npos + 1 is 0
+}
 
 namespace {
 
@@ -229,10 +263,10 @@ void MetricsFile::write(const RunSummary& event) {
 }
 
 void MetricsFile::write_line(const std::string& line) {
+  expect_in_place();
   errno = 0;
   stream_ << line << '\n' << std::flush;
-  if (!stream_)
-    throw DataError(path_.string() + ": cannot be written: " + reason_of_last_failure());
+  if (!stream_) fail_to_write(path_);
 }
 
 bool has_completed(const std::filesystem::path& run_folder) {
@@ -246,7 +280,7 @@ bool has_completed(const std::filesystem::path& run_folder) {
   return reason == "completed" || reason == "max_steps";
 }
 
-RunLog::RunLog(const TrainerOptions& options, int rank)
+RunLog::RunLog(const TrainerOptions& options, int rank, std::chrono::duration<double> deadline)
     : active_(rank == 0), observer_(options.observer) {
   if (!active_ || options.run_folder.empty()) return;
   std::error_code failure;
@@ -255,9 +289,18 @@ RunLog::RunLog(const TrainerOptions& options, int rank)
     throw ConfigError(options.run_folder.string() +
                       ": the run folder cannot be made: " + failure.message());
   }
-  lock_ = FolderLock(options.run_folder);
+  lock_ = FolderLock(options.run_folder, lock_limit(deadline));
   file_.emplace(options.run_folder / "metrics.jsonl");
   token_trace_ = options.run_folder / "token_trace.jsonl";
+}
+
+void RunLog::expect_bytes(std::uint64_t metrics_bytes, std::int64_t step) const {
+  if (!file_) return;
+  const std::uint64_t bytes = file_->bytes();
+  if (bytes >= metrics_bytes) return;
+  file_->cut_behind_last_line();
+  note("metrics.jsonl has " + std::to_string(bytes) + " of " + std::to_string(metrics_bytes) +
+       " bytes: events up to step " + std::to_string(step) + " are missing");
 }
 
 // What was written after the checkpoint belongs to steps that will be done again: it is cut off.

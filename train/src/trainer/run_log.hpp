@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -70,9 +72,9 @@ struct RunSoFar {
 class FolderLock {
  public:
   FolderLock() noexcept = default;
-  /// Waits for some seconds for a run that is just ending. Throws ConfigError when the other one
+  /// Waits for at most `limit` for a run that is just ending. Throws ConfigError when the other one
   /// goes on.
-  explicit FolderLock(const std::filesystem::path& folder);
+  FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds limit);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -86,21 +88,27 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
+/// For how long a run may wait for another one to let go of its folder, where ranks wait for each
+/// other for at most `deadline`.
+[[nodiscard]] std::chrono::milliseconds lock_limit(std::chrono::duration<double> deadline);
+
 /// metrics.jsonl: one JSON object a line, each written through at once, so that a reader can
 /// follow a run and a killed run leaves whole lines.
 class MetricsFile {
  public:
-  /// The file's folder exists. Throws ConfigError when it cannot be written.
+  /// The file's folder exists. Throws DataError when it cannot be written.
   explicit MetricsFile(std::filesystem::path file);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  /// Its length.
+  /// Its length. Throws DataError where another file has its name now, or none.
   [[nodiscard]] std::uint64_t bytes() const;
   /// Leaves only the first so many bytes.
   void cut(std::uint64_t length) const;
+  /// Leaves only whole lines.
+  void cut_behind_last_line() const;
 
   // Each throws DataError when the line could not be written, for example because the disk is
-  // full.
+  // full, or because another file has its name.
   void write(const StartEvent& event);
   void write(const StepEvent& event);
   void write(const EpochMetrics& event);
@@ -112,16 +120,21 @@ class MetricsFile {
 
  private:
   void write_line(const std::string& line);
+  void expect_in_place() const;
 
   std::filesystem::path path_;
   std::ofstream stream_;
+  dev_t device_ = 0;  // these two say which file was opened
+  ino_t inode_ = 0;
 };
 
 /// Where a run tells what happens: the observer and metrics.jsonl on rank 0, nowhere on others.
 class RunLog {
  public:
-  /// Makes the run folder where it is missing. Throws ConfigError when that cannot be written.
-  RunLog(const TrainerOptions& options, int rank);
+  /// Makes the run folder where it is missing. Other ranks wait for `deadline` meanwhile. Throws
+  /// ConfigError when it cannot be made or is another run's, DataError when it cannot be written.
+  RunLog(const TrainerOptions& options, int rank,
+         std::chrono::duration<double> deadline = std::chrono::minutes(5));
 
   [[nodiscard]] bool active() const noexcept { return active_; }
 
@@ -134,6 +147,9 @@ class RunLog {
   void epoch(const EpochMetrics& metrics);
   void window(const sync::LazyWindow& event);
   void round(const sync::Round& event);
+  /// The file is that of the run, and had so many bytes after `step`. Where it has fewer, a part of
+  /// a line at its end is cut off, and a note tells.
+  void expect_bytes(std::uint64_t metrics_bytes, std::int64_t step) const;
   /// The run goes on where the log had so many bytes; what was written later is cut off.
   void resume(const RunSoFar& before, std::uint64_t metrics_bytes, std::uint64_t trace_bytes);
   /// The run goes on in another folder than before: its token trace begins with so many bytes of

@@ -102,7 +102,10 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   Experiment experiment = wanted;
   if (given.threads > 0 || wanted.train.threads == 0) experiment.train.threads = options.threads;
   agree_on(world, [&] { options.make_scheme = own_scheme_of(experiment, given); });
-  agree_on(world, [&] { log.emplace(options, world.rank()); });
+  agree_on(world, [&] {
+    log.emplace(options, world.rank(),
+                std::chrono::duration<double>(experiment.transport.deadline_seconds));
+  });
   std::optional<Experiment::Grid> earlier;
   agree_on(world, [&] {
     if (world.rank() == 0 && !options.resume.empty()) {

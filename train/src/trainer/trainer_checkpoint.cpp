@@ -136,6 +136,7 @@ void Trainer::restore() {
   // No rank has failed. First the later checkpoints: what those say of metrics.jsonl will not hold.
   set_aside_other_checkpoints();
   agree_on(world_, [&] {
+    if (continues_log_) log_.expect_bytes(manifest.metrics_bytes, manifest.step);
     log_.resume({.last_epoch = run_.last_epoch,
                  .best_accuracy = std::max(run_.best_accuracy, 0.0),
                  .seconds = run_.seconds},
