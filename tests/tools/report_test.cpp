@@ -156,6 +156,16 @@ TEST_F(ReportTest, ShowsARunThatHasOnlyItsConfiguration) {
   EXPECT_THAT(ended.out, HasSubstr("No run has completed"));
 }
 
+// As of a run whose epoch lines were removed from the file.
+TEST_F(ReportTest, SaysOfACompletedRunThatItHasNoAccuracy) {
+  write_run(at("run"), {.accuracies = {}});
+
+  const Ended ended = report({"run"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("What has completed has no accuracy in its metrics.jsonl"));
+}
+
 TEST_F(ReportTest, LeavesTheTextsOfUsersText) {
   const std::string name = "<script>alert(1)<";
   write_run(at(name), {.scheme = "</script><b>"});

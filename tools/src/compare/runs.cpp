@@ -258,11 +258,12 @@ std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml
   return keys;
 }
 
-bool RunRecord::completed() const {
+bool RunRecord::ended_well() const {
   // Other reasons are an error, or somebody who stopped the run.
-  const bool ended = end_reason == "completed" || end_reason == "max_steps";
-  return ended && start.has_value() && !epochs.empty();
+  return end_reason == "completed" || end_reason == "max_steps";
 }
+
+bool RunRecord::completed() const { return ended_well() && start.has_value() && !epochs.empty(); }
 
 void for_each_event(const std::filesystem::path& metrics,
                     const std::function<void(const nlohmann::json& event)>& visit,

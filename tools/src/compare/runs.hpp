@@ -44,7 +44,9 @@ struct RunRecord {
   double steps_elsewhere = 0.0;
   std::string end_reason = {};  ///< empty: the run did not get as far as its end
 
-  /// Did it do all that its configuration asks for?
+  /// Does its last line say that it did all that its configuration asks for?
+  [[nodiscard]] bool ended_well() const;
+  /// Is the rest there, too: its first line, and epochs to compare?
   [[nodiscard]] bool completed() const;
 };
 

@@ -255,8 +255,9 @@ void add_notes_of_parts(const ReportedRun& run, std::vector<std::string>& notes)
 void add_notes_of_missing(const Variant& variant, std::vector<std::string>& notes) {
   const std::size_t missing = variant.runs.size() - variant.completed.size() - variant.repeated;
   if (missing > 0) {
-    notes.push_back(fmt::format("{}: {} of {} runs did not complete and are left out.",
-                                variant.label, missing, variant.runs.size()));
+    notes.push_back(
+        fmt::format("{}: {} of {} runs did not complete, or have no epochs, and are left out.",
+                    variant.label, missing, variant.runs.size()));
   }
   if (variant.repeated > 0) {
     notes.push_back(
@@ -447,7 +448,12 @@ Advice advise(const std::vector<ReportedRun>& runs, std::vector<Variant>& varian
   Advice advice{.notes = notes_of(runs, variants)};
   const auto best = most_accurate(variants);
   if (!best) {
-    advice.answer = "No run has completed, so there is nothing to compare yet.";
+    const bool any =
+        std::ranges::any_of(runs, [](const ReportedRun& run) { return run.record.ended_well(); });
+    advice.answer = fmt::format(
+        "{}, so there is nothing to compare{}.",
+        any ? "What has completed has no accuracy in its metrics.jsonl" : "No run has completed",
+        any ? "" : " yet");
     return advice;
   }
   // Refused before any number is compared.
