@@ -36,7 +36,7 @@ namespace {
 using namespace rondo;
 using test::SimulatedRanks;
 using test::SimulatedTraffic;
-using transport::Algorithm;
+using transport::AllreduceAlgorithm;
 using transport::Posted;
 
 int check(const std::vector<std::size_t>& sizes) {
@@ -95,8 +95,7 @@ struct Machine {
 };
 
 // The ranks' data is one and the same array: only the time matters.
-double simulate(SimulatedRanks& ranks, const Algorithm& algorithm, std::size_t bytes,
-                double reduced_share) {
+double simulate(SimulatedRanks& ranks, AllreduceAlgorithm algorithm, std::size_t bytes) {
   static std::vector<std::byte> data;
   data.resize(std::max(data.size(), bytes));
   Posted posted;
@@ -106,13 +105,10 @@ double simulate(SimulatedRanks& ranks, const Algorithm& algorithm, std::size_t b
   posted.input = {data.data(), transport::ElementType::f32, 1, bytes, bytes};
   posted.output = {data.data(), transport::ElementType::f32, 1, bytes, bytes};
   const std::vector<Posted> all(ranks.size(), posted);
-  const std::vector<double> ends = ranks.run(algorithm, all, reduced_share);
+  const auto [runs, reduced] = test::simulated_allreduce(algorithm);
+  const std::vector<double> ends = ranks.run(*runs, all, reduced);
   return *std::ranges::max_element(ends);
 }
-
-// Half of what a ring receives is added; all that doubling receives is.
-constexpr double reduced_by_ring = 0.5;
-constexpr double reduced_by_doubling = 1.0;
 
 class Predictions {
  public:
@@ -122,15 +118,13 @@ class Predictions {
         leaders_(machine.nodes, options_of(1)),
         owners_(machine.ranks, options_of(machine.ranks_per_node())) {}
 
-  double doubling(std::size_t bytes) {
-    return simulate(flat_, transport::algorithms::doubling_allreduce, bytes, reduced_by_doubling);
+  double flat(AllreduceAlgorithm algorithm, std::size_t bytes) {
+    return simulate(flat_, algorithm, bytes);
   }
-  double ring(std::size_t bytes) {
-    return simulate(flat_, transport::algorithms::ring, bytes, reduced_by_ring);
-  }
-  // Few bytes: the leaders of the nodes exchange all; else every rank exchanges its shard. What the
+  // Doubling: the leaders of the nodes exchange all; else every rank exchanges its shard. What the
   // nodes do for one block hides behind the exchange of another.
-  double hierarchical(std::size_t bytes, bool is_short) {
+  double hierarchical(AllreduceAlgorithm algorithm, std::size_t bytes) {
+    const bool is_short = algorithm == AllreduceAlgorithm::doubling;
     const std::size_t shards = is_short ? 1 : machine_.ranks_per_node();
     const transport::HierarchyPlan plan(bytes, shards, machine_.nodes);
     const std::size_t block = plan.block(0).size();
@@ -139,9 +133,7 @@ class Predictions {
       longest = std::max(longest, plan.shard(0, rank).size());
     }
     const double exchange =
-        is_short ? simulate(leaders_, transport::algorithms::doubling_allreduce, block,
-                            reduced_by_doubling)
-                 : simulate(owners_, transport::algorithms::ring, longest, reduced_by_ring);
+        is_short ? simulate(leaders_, algorithm, block) : simulate(owners_, algorithm, longest);
     const double node = node_seconds(block);
     const auto blocks = static_cast<double>(plan.blocks());
     return node + exchange + (blocks - 1.0) * std::max(node, exchange);
@@ -173,17 +165,26 @@ class Predictions {
 int predict(const Machine& machine) {
   std::printf("# %zu ranks on %zu nodes", machine.ranks, machine.nodes);
   for (const auto& [name, value] : machine.costs) std::printf(", %s=%g", name.c_str(), value);
-  std::printf("\n%10s %14s %14s %14s %14s  %s\n", "bytes", "rd us", "ring us", "leaders us",
-              "shards us", "fastest");
+  std::printf("\n%10s", "bytes");
+  for (const char* name : {"rd", "rh", "ring", "leaders rd", "shards rh", "shards ring"}) {
+    std::printf(" %11s us", name);
+  }
+  std::printf("  fastest\n");
   constexpr std::size_t longest_of_doubling = std::size_t{1} << 18U;
   Predictions predictions(machine);
   for (std::size_t bytes = 4; bytes <= std::size_t{64} << 20U; bytes *= 4) {
     const bool is_short = bytes <= longest_of_doubling;
+    using enum AllreduceAlgorithm;
+    const auto if_short = [&](auto predict) {
+      return is_short ? std::optional(predict()) : std::nullopt;
+    };
     const std::vector<std::pair<const char*, std::optional<double>>> times = {
-        {"rd", is_short ? std::optional(predictions.doubling(bytes)) : std::nullopt},
-        {"ring", predictions.ring(bytes)},
-        {"leaders", is_short ? std::optional(predictions.hierarchical(bytes, true)) : std::nullopt},
-        {"shards", predictions.hierarchical(bytes, false)}};
+        {"rd", if_short([&] { return predictions.flat(doubling, bytes); })},
+        {"rh", predictions.flat(halving, bytes)},
+        {"ring", predictions.flat(ring, bytes)},
+        {"leaders rd", if_short([&] { return predictions.hierarchical(doubling, bytes); })},
+        {"shards rh", predictions.hierarchical(halving, bytes)},
+        {"shards ring", predictions.hierarchical(ring, bytes)}};
     const char* fastest = nullptr;
     double least = std::numeric_limits<double>::infinity();
     std::printf("%10zu", bytes);

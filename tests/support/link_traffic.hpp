@@ -14,7 +14,7 @@
 namespace rondo::test {
 
 /// How an operation runs over links.
-enum class LinkAlgorithm : std::uint8_t { ring, doubling, tree, dissemination, pairwise };
+enum class LinkAlgorithm : std::uint8_t { ring, doubling, halving, tree, dissemination, pairwise };
 
 /// What one rank sends for one operation.
 struct LinkTraffic {
@@ -73,6 +73,27 @@ inline LinkTraffic doubling_traffic_of(std::size_t bytes, std::size_t rank, std:
   return {};
 }
 
+// There and back, a rank sends in each round what it gives away and what it keeps, unless that is
+// empty.
+inline LinkTraffic halving_traffic_of(std::size_t bytes, std::size_t rank, std::size_t ranks) {
+  using transport::schedule::FoldRole;
+  if (bytes == 0) return {};
+  const transport::schedule::Folding folding = transport::schedule::fold(ranks);
+  const FoldRole role = folding.role_of(rank);
+  if (role == FoldRole::folded) return {.messages = 1, .bytes = bytes};
+  LinkTraffic traffic;
+  if (role == FoldRole::proxy) traffic = {.messages = 1, .bytes = bytes};
+  for (std::size_t round = 0; round < folding.rounds(); ++round) {
+    const auto [kept, given] =
+        transport::schedule::halving_round(bytes, folding.position_of(rank), round);
+    for (const std::size_t half : {kept.size(), given.size()}) {
+      traffic.messages += half > 0 ? 1 : 0;
+      traffic.bytes += half;
+    }
+  }
+  return traffic;
+}
+
 // A broadcast goes to all children, a reduction to the parent.
 inline LinkTraffic tree_traffic_of(const transport::Posted& posted, std::size_t rank,
                                    std::size_t ranks, std::size_t segment_bytes) {
@@ -100,6 +121,8 @@ inline LinkTraffic link_traffic_of(LinkAlgorithm algorithm, const transport::Pos
       return ring_traffic_of(posted, rank, ranks, segment_bytes);
     case LinkAlgorithm::doubling:
       return doubling_traffic_of(posted.input.bytes(), rank, ranks);
+    case LinkAlgorithm::halving:
+      return halving_traffic_of(posted.input.bytes(), rank, ranks);
     case LinkAlgorithm::tree:
       return tree_traffic_of(posted, rank, ranks, segment_bytes);
     case LinkAlgorithm::dissemination:
@@ -108,6 +131,18 @@ inline LinkTraffic link_traffic_of(LinkAlgorithm algorithm, const transport::Pos
       return pairwise_traffic_of(posted, ranks, segment_bytes);
   }
   return {};
+}
+
+inline LinkAlgorithm link_algorithm_of(transport::AllreduceAlgorithm algorithm) {
+  switch (algorithm) {
+    case transport::AllreduceAlgorithm::doubling:
+      return LinkAlgorithm::doubling;
+    case transport::AllreduceAlgorithm::halving:
+      return LinkAlgorithm::halving;
+    case transport::AllreduceAlgorithm::ring:
+      return LinkAlgorithm::ring;
+  }
+  return LinkAlgorithm::ring;
 }
 
 // Of allreduce, reduce and broadcast: blocks of shards.
@@ -131,10 +166,7 @@ inline LinkTraffic hierarchical_whole_traffic_of(const transport::Posted& posted
     shard.fingerprint.root = static_cast<std::int32_t>(root.node);
     shard.input = {.rows = 1, .row_bytes = plan.shard(block, levels.node_rank).size()};
     const LinkAlgorithm algorithm =
-        !sums_everywhere ? LinkAlgorithm::tree
-        : table.pick(shard.input.row_bytes) == AllreduceAlgorithm::doubling
-            ? LinkAlgorithm::doubling
-            : LinkAlgorithm::ring;
+        sums_everywhere ? link_algorithm_of(table.pick(shard.input.row_bytes)) : LinkAlgorithm::tree;
     const LinkTraffic traffic =
         link_traffic_of(algorithm, shard, levels.node, levels.nodes.size(), segment_bytes);
     sum.messages += traffic.messages;

@@ -90,6 +90,16 @@ SimulatedTraffic check_doubling_allreduce(std::size_t ranks) {
   return check_allreduce(algorithms::doubling_allreduce, LinkAlgorithm::doubling, ranks, 5);
 }
 
+SimulatedTraffic check_halving_allreduce(std::size_t ranks) {
+  return check_allreduce(algorithms::halving_allreduce, LinkAlgorithm::halving, ranks,
+                         16 * ranks + 5);
+}
+
+// Most halves are empty.
+SimulatedTraffic check_halving_of_few(std::size_t ranks) {
+  return check_allreduce(algorithms::halving_allreduce, LinkAlgorithm::halving, ranks, 40);
+}
+
 // The shares of ranks, in elements: equal, or between 0 and 2.
 std::size_t share_of(std::size_t rank, bool equal) { return equal ? 2 : rank % 3; }
 
@@ -352,6 +362,8 @@ const std::vector<SimulatedCollective>& simulated_collectives() {
   static const std::vector<SimulatedCollective> all = {
       {"allreduce by rings", &check_ring_allreduce},
       {"allreduce by doubling", &check_doubling_allreduce},
+      {"allreduce by halving", &check_halving_allreduce},
+      {"allreduce by halving of few", &check_halving_of_few},
       {"reduce_scatter", &check_equal_reduce_scatter},
       {"reduce_scatter of listed counts", &check_listed_reduce_scatter},
       {"allgather", &check_equal_allgather},

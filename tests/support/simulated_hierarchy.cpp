@@ -15,8 +15,6 @@ using transport::Posted;
 using transport::shm::Collective;
 
 // How much of what is received is added.
-constexpr double reduced_by_ring = 0.5;
-constexpr double reduced_by_doubling = 1.0;
 constexpr double reduced_by_scatter = 1.0;
 
 // A block of an allreduce that has been exchanged, and when on each rank.
@@ -110,7 +108,7 @@ std::vector<double> SimulatedHierarchy::allreduce(std::size_t bytes,
                                                   std::span<const double> starts) {
   std::vector<double> times(starts.begin(), starts.end());
   if (groups_.size == 1) return times;
-  if (members_ == 1) return run_allreduce(*owners_, is_short(bytes), bytes, starts);
+  if (members_ == 1) return run_allreduce(*owners_, table_.pick(bytes), bytes, starts);
   if (nodes_ > 1) return allreduce_between_nodes(bytes, starts);
   // One pass: every rank reads its slice of all inputs and stores it into all outputs.
   wait_for_nodes(times, 2 * members_ * bytes);
@@ -121,8 +119,8 @@ std::vector<double> SimulatedHierarchy::allreduce(std::size_t bytes,
 // back is copied out as soon as they are free, and else the next block is reduced.
 std::vector<double> SimulatedHierarchy::allreduce_between_nodes(std::size_t bytes,
                                                                 std::span<const double> starts) {
-  const bool doubles = is_short(bytes);
-  const transport::HierarchyPlan plan(bytes, doubles ? 1 : members_, nodes_);
+  const AllreduceAlgorithm algorithm = table_.pick(bytes);
+  const transport::HierarchyPlan plan(bytes, is_short(bytes) ? 1 : members_, nodes_);
   std::vector<double> here(starts.begin(), starts.end());  // what ranks do on their nodes
   std::vector<double> exchanged(starts.begin(), starts.end());
   std::deque<Block> uncopied;
@@ -137,7 +135,7 @@ std::vector<double> SimulatedHierarchy::allreduce_between_nodes(std::size_t byte
     const std::size_t size = plan.block(block).size();
     wait_for_nodes(here, moved_by_reduce_scatter(members_, size));
     for (std::size_t r = 0; r < ranks_; ++r) exchanged[r] = std::max(exchanged[r], here[r]);
-    exchanged = exchange(plan, block, doubles, exchanged);
+    exchanged = exchange(plan, block, algorithm, exchanged);
     uncopied.push_back({.bytes = size, .exchanged = exchanged});
   }
   while (!uncopied.empty()) copy_next();
@@ -145,12 +143,14 @@ std::vector<double> SimulatedHierarchy::allreduce_between_nodes(std::size_t byte
 }
 
 std::vector<double> SimulatedHierarchy::exchange(const transport::HierarchyPlan& plan,
-                                                 std::size_t block, bool doubles,
+                                                 std::size_t block, AllreduceAlgorithm algorithm,
                                                  std::span<const double> starts) {
   // The ranks of a node have shards of the same number of lines, but for the last.
-  if (!doubles) return run_allreduce(*owners_, false, plan.shard(block, 0).size(), starts);
+  if (algorithm != AllreduceAlgorithm::doubling) {
+    return run_allreduce(*owners_, algorithm, plan.shard(block, 0).size(), starts);
+  }
   return among_leaders(starts, [&](std::span<const double> leaders) {
-    return run_allreduce(*leaders_, true, plan.block(block).size(), leaders);
+    return run_allreduce(*leaders_, algorithm, plan.block(block).size(), leaders);
   });
 }
 
@@ -241,15 +241,15 @@ void SimulatedHierarchy::wait_for_nodes(std::span<double> times, std::size_t mov
   }
 }
 
-std::vector<double> SimulatedHierarchy::run_allreduce(SimulatedRanks& ranks, bool doubles,
+std::vector<double> SimulatedHierarchy::run_allreduce(SimulatedRanks& ranks,
+                                                      AllreduceAlgorithm algorithm,
                                                       std::size_t bytes,
                                                       std::span<const double> starts) {
   data_.resize(std::max(data_.size(), bytes));
   const Posted posted = posted_bytes(Collective::allreduce, data_, bytes, bytes);
   const std::vector<Posted> all(ranks.size(), posted);
-  return ranks.run(
-      doubles ? transport::algorithms::doubling_allreduce : transport::algorithms::ring, all,
-      doubles ? reduced_by_doubling : reduced_by_ring, starts);
+  const auto [runs, reduced] = simulated_allreduce(algorithm);
+  return ranks.run(*runs, all, reduced, starts);
 }
 
 }  // namespace rondo::test

@@ -58,7 +58,8 @@ class SimulatedHierarchy {
   [[nodiscard]] std::vector<double> allreduce_between_nodes(std::size_t bytes,
                                                             std::span<const double> starts);
   [[nodiscard]] std::vector<double> exchange(const transport::HierarchyPlan& plan,
-                                             std::size_t block, bool doubles,
+                                             std::size_t block,
+                                             transport::AllreduceAlgorithm algorithm,
                                              std::span<const double> starts);
   [[nodiscard]] std::vector<double> exchange_shares(transport::shm::Collective collective,
                                                     std::span<const std::size_t> shares,
@@ -66,7 +67,8 @@ class SimulatedHierarchy {
   template <typename Run>
   [[nodiscard]] std::vector<double> among_leaders(std::span<const double> starts, const Run& run);
   void wait_for_nodes(std::span<double> times, std::size_t moved_bytes) const;
-  [[nodiscard]] std::vector<double> run_allreduce(SimulatedRanks& ranks, bool doubles,
+  [[nodiscard]] std::vector<double> run_allreduce(SimulatedRanks& ranks,
+                                                  transport::AllreduceAlgorithm algorithm,
                                                   std::size_t bytes,
                                                   std::span<const double> starts);
 

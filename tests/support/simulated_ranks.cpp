@@ -250,4 +250,17 @@ std::string SimulatedRanks::stall() const {
   return text;
 }
 
+// All that doubling receives is added; half of what the others receive is.
+SimulatedAllreduce simulated_allreduce(transport::AllreduceAlgorithm algorithm) {
+  switch (algorithm) {
+    case transport::AllreduceAlgorithm::doubling:
+      return {.algorithm = &transport::algorithms::doubling_allreduce, .reduced_share = 1.0};
+    case transport::AllreduceAlgorithm::halving:
+      return {.algorithm = &transport::algorithms::halving_allreduce, .reduced_share = 0.5};
+    case transport::AllreduceAlgorithm::ring:
+      return {.algorithm = &transport::algorithms::ring, .reduced_share = 0.5};
+  }
+  throw std::invalid_argument("no such algorithm");
+}
+
 }  // namespace rondo::test

@@ -41,6 +41,13 @@ struct SimulatedCosts {
   double per_reduced_byte = 0.0;
 };
 
+/// How an allreduce runs, and how much of what a rank receives it adds.
+struct SimulatedAllreduce {
+  const transport::Algorithm* algorithm = nullptr;
+  double reduced_share = 0.0;
+};
+[[nodiscard]] SimulatedAllreduce simulated_allreduce(transport::AllreduceAlgorithm algorithm);
+
 /// An operation on so many bytes of fp32, where only times matter: `memory` has room for input and
 /// output, one behind the other; an allreduce works in place.
 [[nodiscard]] transport::Posted posted_bytes(transport::shm::Collective collective,

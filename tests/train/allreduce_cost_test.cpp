@@ -62,6 +62,48 @@ TEST(AllreduceCostTest, TheTableOfARunChoosesBetweenDoublingAndRings) {
   EXPECT_NEAR(allreduce_seconds(16'383, two, options), ring(16'383), rounding * 16'383);
 }
 
+// Of the bytes 7/8 are sent and added, and as many are sent back: 256 KiB between eight ranks
+// go this way by default.
+TEST(AllreduceCostTest, HalvingSendsEachByteTwiceAndAddsItOnce) {
+  PlanOptions options = job(8);
+  const double halving = 6 * alpha + beta * 65'536 * 0.875 * 2.25;
+  EXPECT_NEAR(allreduce_seconds(65'536, {.size = 8}, options), halving, rounding * halving);
+  EXPECT_DOUBLE_EQ(with_adding(65'536, {.size = 8}, options), 1.125);
+  options.paths = transport::AllreducePaths("rh:0-max");
+  EXPECT_NEAR(allreduce_seconds(65'536, {.size = 8}, options), halving, rounding * halving);
+}
+
+// Five ranks: one folds, so all of its bytes are sent to another, and the sums back.
+TEST(AllreduceCostTest, RanksThatFoldAddTwoMessagesOfAllBytes) {
+  PlanOptions options = job(5);
+  options.paths = transport::AllreducePaths("rh:0-max");
+  const double halving = 4 * alpha + beta * 1000 * 0.75 * 2.25;
+  const double folding = 2 * (alpha + 1.25 * beta * 1000);
+  EXPECT_NEAR(allreduce_seconds(1000, {.size = 5}, options), halving + folding,
+              rounding * (halving + folding));
+  EXPECT_DOUBLE_EQ(with_adding(1000, {.size = 5}, options), 1.0 + 0.25 * 2.75 / 3.5);
+}
+
+// Each of four ranks of a node exchanges a quarter, and all share the port.
+TEST(AllreduceCostTest, AllRanksOfANodeHalve) {
+  PlanOptions options = job(32);
+  options.ranks_per_node = 4;
+  options.node = {.alpha_seconds = 0.0, .bandwidth = 1e300};
+  options.port_bandwidth = options.fabric.bandwidth;
+  options.paths = transport::AllreducePaths("rh:0-max");
+  const double halving = 6 * alpha + beta * 1000 * 0.875 * 2.25;
+  EXPECT_NEAR(allreduce_seconds(1000, {.size = 32}, options), halving, rounding * halving);
+}
+
+// What is added while nothing is sent is counted for what goes by doubling or halving alone.
+TEST(AllreduceCostTest, ARingAddsWhileItSends) {
+  PlanOptions options = job(8);
+  options.paths = transport::AllreducePaths("ring:0-max");
+  EXPECT_DOUBLE_EQ(with_adding(1000, {.size = 8}, options), 1.0);
+  options.paths = transport::AllreducePaths("rd:0-max");
+  EXPECT_DOUBLE_EQ(with_adding(1000, {.size = 8}, options), 1.25);
+}
+
 // Two, four and eight ranks of a node copy as much: a share of all inputs, into all outputs.
 TEST(AllreduceCostTest, OnANodeEachRankCopiesTheArrayOnce) {
   for (const int ranks : {2, 4, 8}) {

@@ -35,21 +35,27 @@ TEST(AlgorithmTableTest, ChoosesDoublingForWhatIsShortByDefault) {
   EXPECT_EQ(table.pick(~std::size_t{0}), AllreduceAlgorithm::ring);
 }
 
-// Twice as many ranks make a ring's latency twice as long, and doubling's only one step longer.
+// Twice as many ranks make a ring's latency twice as long, and that of the others only a step or
+// two longer. Between few ranks, or some more that are no power of two, halving is never the
+// fastest.
 TEST(AlgorithmTableTest, TheDefaultDependsOnTheRanks) {
   EXPECT_EQ(AlgorithmTable::for_ranks(1).print(), "rd:0-16k;ring:16k-max");
   EXPECT_EQ(AlgorithmTable::for_ranks(2).print(), "rd:0-64k;ring:64k-max");
   EXPECT_EQ(AlgorithmTable::for_ranks(3).print(), "rd:0-6k;ring:6k-max");
-  EXPECT_EQ(AlgorithmTable::for_ranks(4).print(), "rd:0-64k;ring:64k-max");
-  EXPECT_EQ(AlgorithmTable::for_ranks(64).print(), "rd:0-347k;ring:347k-max");
-  std::size_t before = 0;
-  for (std::size_t ranks = 2; ranks <= 65'536; ranks *= 2) {
-    std::size_t bytes = 1024;
-    while (AlgorithmTable::for_ranks(ranks).pick(bytes) == AllreduceAlgorithm::doubling) {
-      bytes += 1024;
-    }
-    EXPECT_GE(bytes, before) << ranks;
-    before = bytes;
+  EXPECT_EQ(AlgorithmTable::for_ranks(4).print(), "rd:0-39k;rh:39k-170k;ring:170k-max");
+  EXPECT_EQ(AlgorithmTable::for_ranks(5).print(), "rd:0-18k;ring:18k-max");
+  EXPECT_EQ(AlgorithmTable::for_ranks(7).print(), "rd:0-38k;ring:38k-max");
+  EXPECT_EQ(AlgorithmTable::for_ranks(8).print(), "rd:0-26k;rh:26k-585k;ring:585k-max");
+  EXPECT_EQ(AlgorithmTable::for_ranks(9).print(), "rd:0-26k;rh:26k-47k;ring:47k-max");
+  EXPECT_EQ(AlgorithmTable::for_ranks(64).print(), "rd:0-18k;rh:18k-7411k;ring:7411k-max");
+}
+
+// Up to 65,536 ranks every table has its ranges in order, and parses as it prints.
+TEST(AlgorithmTableTest, TheDefaultsAreTables) {
+  for (std::size_t ranks = 1; ranks <= 65'536; ranks += 1 + ranks / 3) {
+    const std::string text = AlgorithmTable::for_ranks(ranks).print();
+    EXPECT_EQ(AlgorithmTable::parse(text).print(), text) << ranks;
+    EXPECT_EQ(AlgorithmTable::for_ranks(ranks).pick(0), AllreduceAlgorithm::doubling) << ranks;
   }
 }
 
@@ -64,22 +70,24 @@ TEST(AllreducePathsTest, CutsLongAllreducesIntoBlocks) {
 
 TEST(AllreducePathsTest, AreThoseOfTheTable) {
   const AllreducePaths by_ends;
-  EXPECT_TRUE(by_ends.of(2, (64U << 10U) - 1).doubling);
-  EXPECT_FALSE(by_ends.of(2, 64U << 10U).doubling);
-  EXPECT_FALSE(by_ends.of(3, 6U << 10U).doubling);
+  EXPECT_EQ(by_ends.of(2, (64U << 10U) - 1).algorithm, AllreduceAlgorithm::doubling);
+  EXPECT_EQ(by_ends.of(2, 64U << 10U).algorithm, AllreduceAlgorithm::ring);
+  EXPECT_EQ(by_ends.of(3, 6U << 10U).algorithm, AllreduceAlgorithm::ring);
+  EXPECT_EQ(by_ends.of(16, 256U << 10U).algorithm, AllreduceAlgorithm::halving);
   EXPECT_FALSE(by_ends.of(3, 1).flat);
 
   const AllreducePaths given("flat-rd:0-1k;ring:1k-max");
-  EXPECT_TRUE(given.of(2, 1023).doubling);
+  EXPECT_EQ(given.of(2, 1023).algorithm, AllreduceAlgorithm::doubling);
   EXPECT_TRUE(given.of(2, 1023).flat);
-  EXPECT_FALSE(given.of(2, 1024).doubling);
+  EXPECT_EQ(given.of(2, 1024).algorithm, AllreduceAlgorithm::ring);
   EXPECT_THROW(AllreducePaths("rd:0-1k"), std::invalid_argument);
 }
 
 TEST(AlgorithmTableTest, PrintsWhatItParsed) {
   for (const char* text :
        {"ring:0-max", "rd:0-max", "rd:0-100;ring:100-2m;rd:2m-1g;ring:1g-max",
-        "ring:0-1;rd:1-1025;ring:1025-max", "flat-rd:0-1k;rd:1k-2k;flat-ring:2k-max"}) {
+        "ring:0-1;rd:1-1025;ring:1025-max", "flat-rd:0-1k;rd:1k-2k;flat-ring:2k-max", "rh:0-max",
+        "rd:0-1k;flat-rh:1k-2k;rh:2k-3k;ring:3k-max"}) {
     EXPECT_EQ(AlgorithmTable::parse(text).print(), text);
   }
 }
@@ -91,6 +99,16 @@ TEST(AlgorithmTableTest, ChoosesByTheRangeThatHoldsTheBytes) {
   EXPECT_EQ(table.pick(1024), AllreduceAlgorithm::doubling);
   EXPECT_EQ(table.pick((1U << 20U) - 1), AllreduceAlgorithm::doubling);
   EXPECT_EQ(table.pick(1U << 20U), AllreduceAlgorithm::ring);
+}
+
+TEST(AlgorithmTableTest, KnowsHalving) {
+  const AlgorithmTable table = AlgorithmTable::parse("rd:0-1k;rh:1k-1m;flat-rh:1m-max");
+
+  EXPECT_EQ(table.pick(1023), AllreduceAlgorithm::doubling);
+  EXPECT_EQ(table.pick(1024), AllreduceAlgorithm::halving);
+  EXPECT_FALSE(table.is_flat(1024));
+  EXPECT_EQ(table.pick(1U << 20U), AllreduceAlgorithm::halving);
+  EXPECT_TRUE(table.is_flat(1U << 20U));
 }
 
 TEST(AlgorithmTableTest, KeepsFlatWhatItSays) {
@@ -127,6 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Wrong{"", "it ends before max"}, Wrong{"rd:0-16k", "it ends before max"},
                     Wrong{"tree:0-max", "no algorithm \"tree\""},
                     Wrong{"flat-tree:0-max", "no algorithm \"flat-tree\""},
+                    Wrong{"rhd:0-max", "there are rd, rh and ring, and flat-rd, flat-rh"},
                     Wrong{"flat:0-max", "no algorithm \"flat\""},
                     Wrong{"rd:0-16k;ring:17k-max", "must begin at 16k"},
                     Wrong{"rd:1-max", "must begin at 0"}, Wrong{"rd:0-0;ring:0-max", "is empty"},
@@ -164,6 +183,10 @@ TEST(AlgorithmsTest, EveryCollectiveRunsByEveryProtocolThatItNeeds) {
 TEST(AlgorithmsTest, TheTableOfSizesDecidesHowAnAllreduceRuns) {
   EXPECT_EQ(chosen(Protocol::links, Collective::allreduce, 100), &algorithms::doubling_allreduce);
   EXPECT_EQ(chosen(Protocol::links, Collective::allreduce, 1U << 20U), &algorithms::ring);
+  Group group;
+  group.allreduce_table = AlgorithmTable::parse("rh:0-max");
+  EXPECT_EQ(&choose(Protocol::links, group, posted(Collective::allreduce, 100)),
+            &algorithms::halving_allreduce);
 }
 
 TEST(AlgorithmsTest, WhatNoAlgorithmRunsIsAnError) {

@@ -147,6 +147,17 @@ TEST_P(FlatTest, AlltoallIsPairwise) {
 
 INSTANTIATE_TEST_SUITE_P(Counts, FlatTest, testing::Values(5U, 100'003U));
 
+TEST(FlatHalvingTest, RunsBetweenAllRanks) {
+  world_with("flat-rh:0-max").run([](World& world) {
+    std::vector<std::int32_t> data(1000, world.rank() + 1);
+    const std::size_t bytes = data.size() * sizeof(std::int32_t);
+    EXPECT_EQ(
+        sent_during(world, [&] { world.communicator().allreduce(std::span(data)).wait(); }),
+        traffic_of(LinkAlgorithm::halving, Collective::allreduce, bytes, bytes, world.rank()));
+    EXPECT_EQ(data, std::vector<std::int32_t>(1000, 1 + 2 + 3 + 4));
+  });
+}
+
 TEST(FlatBarrierTest, IsADisseminationOfAllRanks) {
   world_with("flat-rd:0-max").run([](World& world) {
     EXPECT_EQ(sent_during(world, [&] { world.communicator().barrier().wait(); }).messages, 2U);

@@ -250,6 +250,7 @@ INSTANTIATE_TEST_SUITE_P(
         Run{"RingReduceScatter", &algorithms::ring, Collective::reduce_scatter},
         Run{"RingAllgather", &algorithms::ring, Collective::allgather},
         Run{"DoublingAllreduce", &algorithms::doubling_allreduce, Collective::allreduce},
+        Run{"HalvingAllreduce", &algorithms::halving_allreduce, Collective::allreduce},
         Run{"TreeBroadcast", &algorithms::tree_broadcast, Collective::broadcast},
         Run{"TreeReduce", &algorithms::tree_reduce, Collective::reduce},
         Run{"PairwiseAlltoall", &algorithms::pairwise_alltoall, Collective::alltoall},

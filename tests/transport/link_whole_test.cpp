@@ -98,6 +98,38 @@ TEST_P(DoublingAllreduceTest, GivesAllTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Memory, DoublingAllreduceTest, testing::ValuesIn(test::link_cases()),
                          test::name_of_link_test);
 
+class HalvingAllreduceTest : public LinkAllreduceTest {
+ protected:
+  // Of data whose sum depends on the order in which the ranks are joined.
+  [[nodiscard]] static Buffers<float> sums_by(const Algorithm& algorithm) {
+    LinkRanks links(ranks(), script(), segment_bytes());
+    Buffers<float> data(ranks());
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      for (std::size_t i = 0; i < elements(); ++i) {
+        data[r].push_back(1.0F / static_cast<float>(r * 31 + i % 97 + 1));
+      }
+    }
+    links.run(algorithm, post(data, data), late());
+    return data;
+  }
+};
+
+TEST_P(HalvingAllreduceTest, SumsInPlaceWithTheClosedFormsMessages) {
+  sums_in_place(algorithms::halving_allreduce, test::LinkAlgorithm::halving);
+}
+TEST_P(HalvingAllreduceTest, SumsOutOfPlaceAndLeavesTheInput) {
+  sums_out_of_place(algorithms::halving_allreduce);
+}
+TEST_P(HalvingAllreduceTest, GivesAllTheSameBits) {
+  gives_all_the_same_bits(algorithms::halving_allreduce);
+}
+TEST_P(HalvingAllreduceTest, GivesTheBitsOfDoubling) {
+  EXPECT_EQ(sums_by(algorithms::halving_allreduce), sums_by(algorithms::doubling_allreduce));
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, HalvingAllreduceTest, testing::ValuesIn(test::link_cases()),
+                         test::name_of_link_test);
+
 // Broadcast, reduce and barrier over links.
 
 class LinkTreeTest : public test::LinkCollectiveTest {

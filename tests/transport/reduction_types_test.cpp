@@ -134,14 +134,19 @@ TYPED_TEST(ReductionTypesTest, ReducesByEveryProtocol) {
 
 TYPED_TEST(ReductionTypesTest, ReducesBetweenNodes) {
   for (const test::Backend backend : {test::Backend::shm_nodes, test::Backend::hierarchy}) {
-    test::World(backend, ranks).run([](World& world) {
-      for (const ReduceOp op : all_ops) {
-        if (is_for_bits(op) && !is_integer(type_of<TypeParam>())) continue;
-        for (const std::size_t share : {5U, 10'007U}) {
-          TestFixture::reduce_every_way(world, op, Memory::arena, share);
+    for (const char* table : {"", "rh:0-max"}) {
+      WorldOptions options = test::quick_options();
+      options.fabric = test::fabric_of(backend, ranks);
+      options.fabric.allreduce = table;
+      test::World(ranks, options).run([](World& world) {
+        for (const ReduceOp op : all_ops) {
+          if (is_for_bits(op) && !is_integer(type_of<TypeParam>())) continue;
+          for (const std::size_t share : {5U, 10'007U}) {
+            TestFixture::reduce_every_way(world, op, Memory::arena, share);
+          }
         }
-      }
-    });
+      });
+    }
   }
 }
 

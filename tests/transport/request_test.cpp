@@ -121,8 +121,10 @@ TEST(RequestTest, AllocatesNothingOnceThePoolIsWarm) {
 }
 
 // Nor does the arena, in which the scratch of rings and trees lies.
-TEST(RequestTest, AllocatesNothingBetweenNodesOnceScratchIsThere) {
-  test::World(test::Backend::shm_nodes, 2).run([](World& world) {
+void allocates_nothing_between_nodes(int ranks, const FabricOptions& fabric) {
+  WorldOptions options = test::quick_options();
+  options.fabric = fabric;
+  test::World(ranks, options).run([](World& world) {
     std::vector<int> data(100'000, 1);
     std::vector<int> out(100'000);
     const auto round = [&] {
@@ -139,6 +141,14 @@ TEST(RequestTest, AllocatesNothingBetweenNodesOnceScratchIsThere) {
     EXPECT_EQ(test::allocations_of_this_thread(), before);
     EXPECT_EQ(world.arena().used_bytes(), used);
   });
+}
+
+TEST(RequestTest, AllocatesNothingBetweenNodesOnceScratchIsThere) {
+  allocates_nothing_between_nodes(2, test::fabric_of(test::Backend::shm_nodes, 2));
+}
+
+TEST(RequestTest, HalvingAllocatesNothingOnceScratchIsThere) {
+  allocates_nothing_between_nodes(2, {.name = "shm", .fake_nodes = 2, .allreduce = "rh:0-max"});
 }
 
 class PlanTest : public testing::TestWithParam<test::Backend> {

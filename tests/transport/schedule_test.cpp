@@ -1,11 +1,13 @@
 // Who talks to whom, for all ranks of all sizes up to 64.
 
+#include <algorithm>
 #include <cstddef>
 #include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "core/cache_line.hpp"
 #include "fabric/schedules.hpp"
 
 namespace rondo::transport::schedule::schedule_test {
@@ -114,6 +116,104 @@ TEST(DoublingScheduleTest, EveryFoldedRankFollowsItsProxy) {
       } else {
         ASSERT_EQ(folding.rank_at(folding.position_of(rank)), rank);
       }
+    }
+  }
+}
+
+// What a rank holds of each line of the data in recursive halving: of its own and that of a rank
+// that folds.
+std::vector<std::vector<Joined>> before_halving(std::size_t size, std::size_t lines) {
+  const Folding folding = fold(size);
+  std::vector<std::vector<Joined>> held(size);
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    if (folding.role_of(rank) == FoldRole::folded) continue;
+    const std::size_t count = folding.role_of(rank) == FoldRole::proxy ? 2 : 1;
+    held[rank].assign(lines, run_of(rank, count, size));
+  }
+  return held;
+}
+
+// Calls visit(rank, partner, halves, the partner's halves) for each rank that takes part.
+template <typename Visit>
+void for_each_half(std::size_t size, std::size_t bytes, std::size_t round, Visit visit) {
+  const Folding folding = fold(size);
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    if (folding.role_of(rank) == FoldRole::folded) continue;
+    const std::size_t partner = folding.partner_of(rank, round);
+    visit(rank, partner, halving_round(bytes, folding.position_of(rank), round),
+          halving_round(bytes, folding.position_of(partner), round));
+  }
+}
+
+// Halves what `lines` cache lines hold, and gathers it again: the joined ranks of each line.
+std::vector<std::vector<Joined>> halved(std::size_t size, std::size_t lines) {
+  const std::size_t bytes = lines * cache_line_bytes;
+  std::vector<std::vector<Joined>> held = before_halving(size, lines);
+  const std::size_t rounds = fold(size).rounds();
+  for (std::size_t round = 0; round < rounds; ++round) {
+    const std::vector<std::vector<Joined>> before = held;
+    for_each_half(size, bytes, round, [&](auto rank, auto partner, auto mine, auto theirs) {
+      EXPECT_EQ(mine.kept.begin, theirs.given.begin);
+      EXPECT_EQ(mine.kept.end, theirs.given.end);
+      for (std::size_t i = mine.kept.begin; i < mine.kept.end; i += cache_line_bytes) {
+        const std::size_t line = i / cache_line_bytes;
+        const auto& [first, second] = std::minmax(rank, partner);
+        held[rank][line] = join(before[first][line], before[second][line]);
+      }
+      // What is given away is of no use any more, until it comes back.
+      for (std::size_t i = mine.given.begin; i < mine.given.end; i += cache_line_bytes) {
+        held[rank][i / cache_line_bytes].clear();
+      }
+    });
+  }
+  for (std::size_t round = rounds; round-- > 0;) {
+    const std::vector<std::vector<Joined>> before = held;
+    for_each_half(size, bytes, round, [&](auto rank, auto partner, auto mine, auto /*theirs*/) {
+      for (std::size_t i = mine.given.begin; i < mine.given.end; i += cache_line_bytes) {
+        held[rank][i / cache_line_bytes] = before[partner][i / cache_line_bytes];
+      }
+    });
+  }
+  return held;
+}
+
+TEST(HalvingScheduleTest, JoinsAllRanksOfEveryLineInOrderOnEveryRank) {
+  for (std::size_t size = 1; size <= largest; ++size) {
+    for (const std::size_t lines : {std::size_t{1}, std::size_t{5}, size}) {
+      const std::vector<std::vector<Joined>> held = halved(size, lines);
+      const std::vector<Joined> all(lines, run_of(0, size, size));
+      for (std::size_t rank = 0; rank < size; ++rank) {
+        if (fold(size).role_of(rank) == FoldRole::folded) continue;
+        ASSERT_EQ(held[rank], all) << "rank " << rank << " of " << size;
+      }
+    }
+  }
+}
+
+// As many as a ring, whatever the cuts.
+TEST(HalvingScheduleTest, SendsEachByteTwiceToAllOthers) {
+  for (std::size_t size = 1; size <= largest; ++size) {
+    for (const std::size_t bytes : {1U, 64U, 1'000U, 100'003U}) {
+      std::size_t sent = 0;
+      for (std::size_t round = 0; round < fold(size).rounds(); ++round) {
+        for_each_half(size, bytes, round, [&](auto /*rank*/, auto /*partner*/, auto mine, auto) {
+          sent += mine.given.size() + mine.kept.size();
+        });
+      }
+      ASSERT_EQ(sent, 2 * (fold(size).positions - 1) * bytes) << size;
+    }
+  }
+}
+
+// A line more or less in each round.
+TEST(HalvingScheduleTest, LeavesEveryPositionAnEvenPart) {
+  for (std::size_t size = 2; size <= largest; size *= 2) {
+    const std::size_t bytes = 1'000'003;
+    for (std::size_t position = 0; position < size; ++position) {
+      const Range part = halving_round(bytes, position, fold(size).rounds() - 1).kept;
+      ASSERT_EQ(part.begin % cache_line_bytes, 0);
+      ASSERT_NEAR(static_cast<double>(part.size()),
+                  static_cast<double>(bytes) / static_cast<double>(size), 2.0 * cache_line_bytes);
     }
   }
 }

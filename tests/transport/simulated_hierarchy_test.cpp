@@ -46,6 +46,17 @@ TEST(SimulatedHierarchyTest, RanksOfANodeShareItsPort) {
   EXPECT_NEAR(*std::ranges::max_element(ends), 1e-6 * long_bytes, 1e-9);
 }
 
+// Between four nodes 64 KiB go by halving, of which each of two owners has a half: 2 (N-1)/N of all
+// bytes pass a node's port.
+TEST(SimulatedHierarchyTest, OwnersHalveWhatIsNeitherShortNorLong) {
+  const SimulatedCosts costs{.ranks_per_node = 2,
+                             .between_nodes = {.latency = 0.0, .per_byte = 1e-6},
+                             .inside_node = {.latency = 0.0}};
+  SimulatedHierarchy ranks(8, costs, segment);
+  const Times ends = ranks.allreduce(65'536, Times(8, 0.0));
+  EXPECT_NEAR(*std::ranges::max_element(ends), 1.5e-6 * 65'536, 1e-12);
+}
+
 TEST(SimulatedHierarchyTest, ANodesRanksMoveTheirBytesTogether) {
   const SimulatedCosts costs{
       .ranks_per_node = 4, .inside_node = {.latency = 1.0}, .memory_per_byte = 1e-3};

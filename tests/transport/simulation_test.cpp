@@ -64,6 +64,18 @@ TEST_F(SimulatedTimeTest, OfDoublingIsItsClosedForm) {
   EXPECT_DOUBLE_EQ(seconds(options, algorithms::doubling_allreduce, 8, 4), 3 * (3.0 + 4));
 }
 
+// Of 16 lines 8, 4 and 2 are sent and added, and 2, 4 and 8 are sent back.
+TEST_F(SimulatedTimeTest, OfHalvingIsItsClosedForm) {
+  SimulatedRanks::Options options;
+  options.costs = {.ranks_per_node = 1,
+                   .between_nodes = {.latency = 3.0, .per_byte = 0.25},
+                   .per_reduced_byte = 0.5};
+  const double sent = 2 * 14 * 64 * 0.25;
+  EXPECT_DOUBLE_EQ(seconds(options, algorithms::halving_allreduce, 8, 256), 6 * 3.0 + sent);
+  EXPECT_DOUBLE_EQ(seconds(options, algorithms::halving_allreduce, 8, 256, 0.5),
+                   6 * 3.0 + sent + 14 * 64 * 0.5);
+}
+
 TEST_F(SimulatedTimeTest, RanksOfANodeShareItsPort) {
   SimulatedRanks::Options options;
   options.costs = {.ranks_per_node = 4,

@@ -22,6 +22,7 @@
 #include <fmt/format.h>
 
 #include <rondo/train/plan.hpp>
+#include <rondo/transport/allreduce_paths.hpp>
 
 #include "layers/layer_type.hpp"
 #include "plan/layer_costs.hpp"
@@ -29,6 +30,8 @@
 
 namespace rondo::train {
 namespace {
+
+using transport::AllreduceAlgorithm;
 
 double message_seconds(double elements, const LinkCost& link) {
   return link.alpha_seconds + elements * element_bytes / link.bandwidth;
@@ -124,14 +127,50 @@ double ring_seconds(double elements, int ranks, int senders, const PlanOptions& 
   return (ranks - 1) * std::max(alone, bytes / fabric_of_one_of(senders, options).bandwidth);
 }
 
-// All elements in every step, which are added before the next one begins; two steps more where the
-// ranks are no power of two. AlgorithmTable::for_ranks() of transport counts steps alike.
-double doubling_seconds(double elements, int ranks, const LinkCost& link) {
+// Bytes that are added while nothing is sent take so much of the time in which they are sent.
+constexpr double adding = 0.25;
+
+// Of doubling and halving: log2 rounds among the largest power of two of ranks, and two messages of
+// all elements before and after them where the ranks are more. AlgorithmTable::for_ranks() of
+// transport counts alike.
+struct Folded {
+  double positions = 1.0;
+  double rounds = 0.0;
+  double messages = 0.0;
+};
+
+Folded fold(int ranks) {
   const auto count = static_cast<unsigned>(ranks);
-  const int steps =
-      static_cast<int>(std::bit_width(count)) - 1 + (std::has_single_bit(count) ? 0 : 2);
-  return steps *
-         (link.alpha_seconds + doubling_with_adding * elements * element_bytes / link.bandwidth);
+  return {.positions = static_cast<double>(std::bit_floor(count)),
+          .rounds = static_cast<double>(std::bit_width(count) - 1),
+          .messages = std::has_single_bit(count) ? 0.0 : 2.0};
+}
+
+// All elements in every round, which are added before the next one begins.
+double doubling_seconds(double elements, int ranks, const LinkCost& link) {
+  const Folded folded = fold(ranks);
+  return (folded.rounds + folded.messages) *
+         (link.alpha_seconds + (1.0 + adding) * elements * element_bytes / link.bandwidth);
+}
+
+// How many times all elements halving sends, and how many times it adds them: half of them, a
+// quarter and so on, and the same back, which are not added.
+struct HalvingWork {
+  double sent = 0.0;
+  double added = 0.0;
+};
+
+HalvingWork halving_work(int ranks) {
+  const Folded folded = fold(ranks);
+  const double halves = 1.0 - 1.0 / folded.positions;
+  return {.sent = 2.0 * halves + folded.messages, .added = halves + folded.messages};
+}
+
+double halving_seconds(double elements, int ranks, const LinkCost& link) {
+  const Folded folded = fold(ranks);
+  const auto [sent, added] = halving_work(ranks);
+  return (2.0 * folded.rounds + folded.messages) * link.alpha_seconds +
+         (sent + adding * added) * elements * element_bytes / link.bandwidth;
 }
 
 // Of one block nothing hides, and each block passes one stage after the other.
@@ -160,7 +199,7 @@ namespace {
 struct AllreduceWay {
   int local = 1;
   int nodes = 1;
-  bool doubling = false;
+  AllreduceAlgorithm algorithm = AllreduceAlgorithm::ring;
 };
 
 AllreduceWay allreduce_way(double elements, ProcessGroup group, const PlanOptions& options) {
@@ -169,29 +208,56 @@ AllreduceWay allreduce_way(double elements, ProcessGroup group, const PlanOption
   const auto bytes = static_cast<std::size_t>(elements * element_bytes);
   const transport::AllreducePath path = options.paths.of(static_cast<std::size_t>(nodes), bytes);
   if (nodes == 1) return {.local = local};
-  if (path.flat) return {.nodes = group.size, .doubling = path.doubling};
-  return {.local = local, .nodes = nodes, .doubling = path.doubling};
+  if (path.flat) return {.nodes = group.size, .algorithm = path.algorithm};
+  return {.local = local, .nodes = nodes, .algorithm = path.algorithm};
+}
+
+// An exchange of `elements` between so many nodes, where so many ranks of a node share its port:
+// `owners` of each group, each of which has its share.
+double between_nodes(double elements, const AllreduceWay& way, int owners, int senders,
+                     const PlanOptions& options) {
+  const double share = elements / owners;
+  const LinkCost link = fabric_of_one_of(senders, options);
+  switch (way.algorithm) {
+    case AllreduceAlgorithm::doubling:
+      return doubling_seconds(share, way.nodes, link);
+    case AllreduceAlgorithm::halving:
+      return halving_seconds(share, way.nodes, link);
+    case AllreduceAlgorithm::ring:
+      return 2.0 * ring_seconds(share, way.nodes, senders, options);
+  }
+  return 0.0;
 }
 
 }  // namespace
 
 double allreduce_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
-  const auto [local, nodes, doubling] = allreduce_way(elements, group, options);
-  const double inside = allreduce_inside(elements, local, nodes == 1, options.node);
-  if (nodes == 1) return inside;
-  const int owners = doubling ? 1 : local;
-  const int senders = options.ranks_per_node / local * owners;
-  const double between = doubling
-                             ? doubling_seconds(elements, nodes, fabric_of_one_of(senders, options))
-                             : 2.0 * ring_seconds(elements / local, nodes, senders, options);
+  const AllreduceWay way = allreduce_way(elements, group, options);
+  const double inside = allreduce_inside(elements, way.local, way.nodes == 1, options.node);
+  if (way.nodes == 1) return inside;
+  const int owners = way.algorithm == AllreduceAlgorithm::doubling ? 1 : way.local;
+  const int senders = options.ranks_per_node / way.local * owners;
+  const double between = between_nodes(elements, way, owners, senders, options);
   const auto bytes = static_cast<std::size_t>(elements * element_bytes);
   const auto blocks = transport::AllreducePaths::blocks(bytes, static_cast<std::size_t>(owners),
-                                                        static_cast<std::size_t>(nodes));
+                                                        static_cast<std::size_t>(way.nodes));
   return overlapped(inside, between, blocks);
 }
 
-bool is_doubled(double elements, ProcessGroup group, const PlanOptions& options) {
-  return allreduce_way(elements, group, options).doubling;
+double with_adding(double elements, ProcessGroup group, const PlanOptions& options) {
+  const AllreduceWay way = allreduce_way(elements, group, options);
+  if (way.nodes == 1) return 1.0;
+  switch (way.algorithm) {
+    case AllreduceAlgorithm::doubling:
+      return 1.0 + adding;
+    case AllreduceAlgorithm::halving: {
+      const auto [sent, added] = halving_work(way.nodes);
+      return 1.0 + adding * added / sent;
+    }
+    case AllreduceAlgorithm::ring:
+      return 1.0;
+  }
+  return 1.0;
 }
 
 double agreement_seconds(const PlanOptions& options) {

@@ -42,15 +42,14 @@ struct ProcessGroup {
 [[nodiscard]] double scattering_seconds(double elements, ProcessGroup group,
                                         const PlanOptions& options);
 
-// An allreduce of `elements`: in one pass through memory inside a node; the two halves of a ring or
-// doubling between nodes, as options.paths says.
+// An allreduce of `elements`: in one pass through memory inside a node; by doubling, halving or the
+// two halves of a ring between nodes, as options.paths says.
 [[nodiscard]] double allreduce_seconds(double elements, ProcessGroup group,
                                        const PlanOptions& options);
 
-// Does it go by recursive doubling between nodes? Then its bytes take so many times as long as they
-// are sent, because all of them are added in each step.
-[[nodiscard]] bool is_doubled(double elements, ProcessGroup group, const PlanOptions& options);
-inline constexpr double doubling_with_adding = 1.25;
+// How many times as long as its bytes are sent an allreduce between nodes takes for them: doubling
+// adds all that it receives, and halving half of it, while nothing is sent. A ring adds meanwhile.
+[[nodiscard]] double with_adding(double elements, ProcessGroup group, const PlanOptions& options);
 
 // What the ranks of a run that step together tell each other in every step, behind backward: an
 // allreduce of two numbers. The search leaves it out, since it is the same on every grid.

@@ -117,7 +117,7 @@ class SendingCosts {
                 .busy = seconds_of(by_bytes_),
                 .messages = rounded(seconds_of(by_messages_))};
     if (all.messages == 0) return all;
-    if (is_doubled(elements, bucket.ranks, job_.options)) all.busy /= doubling_with_adding;
+    all.busy /= with_adding(elements, bucket.ranks, job_.options);
     const double bytes = all.busy / all.messages * port_bandwidth(job_.options);
     all.messages *= std::max(1, static_cast<int>(std::ceil(bytes / most_posted)));
     return all;

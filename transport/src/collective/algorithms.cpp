@@ -2,7 +2,7 @@
 // ("rd:0-16k;ring:16k-max"). Every part names an algorithm and a range of bytes. The ranges must
 // follow each other without gaps, so that every size has one algorithm. AllreducePaths shows the
 // same table and the same choice to who plans and does not run, so that a prediction changes from
-// doubling to rings where a run does.
+// doubling to halving and to rings where a run does.
 
 #include "collective/algorithms.hpp"
 
@@ -14,8 +14,6 @@
 #include <memory>
 #include <stdexcept>
 #include <system_error>
-
-#include <rondo/transport/allreduce_paths.hpp>
 
 #include "fabric/hierarchical.hpp"
 
@@ -32,7 +30,7 @@ constexpr std::size_t max_bytes = std::numeric_limits<std::size_t>::max();
 std::string quoted(std::string_view part) { return "\"" + std::string(part) + "\""; }
 
 /// By AllreduceAlgorithm.
-constexpr std::array<std::string_view, 2> names = {"rd", "ring"};
+constexpr std::array<std::string_view, 3> names = {"rd", "rh", "ring"};
 /// Before a name: between all ranks.
 constexpr std::string_view flat_prefix = "flat-";
 
@@ -41,7 +39,8 @@ AllreduceAlgorithm algorithm_of(std::string_view name, std::string_view text) {
   if (name.starts_with(flat_prefix)) algorithm.remove_prefix(flat_prefix.size());
   const auto found = std::ranges::find(names, algorithm);
   if (found != names.end()) return static_cast<AllreduceAlgorithm>(found - names.begin());
-  reject(text, "no algorithm " + quoted(name) + ", there are rd, ring, flat-rd and flat-ring");
+  reject(text, "no algorithm " + quoted(name) +
+                   ", there are rd, rh and ring, and flat-rd, flat-rh and flat-ring");
 }
 
 // 0: no such suffix.
@@ -83,25 +82,92 @@ AlgorithmTable::AlgorithmTable() noexcept
                {.algorithm = AllreduceAlgorithm::ring, .end = max_bytes}}},
       count_(2) {}
 
+namespace {
+
 // What costs the time of one message's latency: bytes on the wire. TCP between two network
 // namespaces was measured with 8 us and 3.5 GB/s, that is 27 KiB; 1.5 us and 12 GB/s would be 18.
 constexpr double bytes_of_latency = 16.0 * 1024.0;
 // Bytes that are added while nothing moves, in bytes on the wire.
 constexpr double cost_of_adding = 0.25;
 
-// Doubling takes its steps with all n bytes, and adds what came between them. A ring takes 2 (P-1)
-// steps with n/P bytes, and adds while it receives. With latency a, in bytes, both take as long if
-//   steps (a + n (1 + adding)) = 2 (P-1) (a + n/P).
+// What an allreduce of n bytes takes, as so many messages one behind the other, and so many times
+// n bytes on the wire.
+struct Cost {
+  double messages = 0.0;
+  double bytes = 0.0;
+};
+
+// Rounds of doubling and halving, and what the pairs that fold add to them: as much as two rounds
+// of doubling.
+struct Rounds {
+  double positions = 1.0;
+  double count = 0.0;
+  Cost folding = {};
+};
+
+Rounds rounds_of(std::size_t ranks) noexcept {
+  const std::size_t positions = std::bit_floor(ranks);
+  Rounds rounds{.positions = static_cast<double>(positions),
+                .count = static_cast<double>(std::countr_zero(positions))};
+  if (positions != ranks) {
+    rounds.folding = {.messages = 2.0, .bytes = 2.0 * (1.0 + cost_of_adding)};
+  }
+  return rounds;
+}
+
+// All n bytes in each round, which are added before the next.
+Cost cost_of_doubling(std::size_t ranks) noexcept {
+  const auto [positions, count, folding] = rounds_of(ranks);
+  return {.messages = count + folding.messages,
+          .bytes = count * (1.0 + cost_of_adding) + folding.bytes};
+}
+
+// Each round has half the bytes of the one before, and is taken again on the way back, where
+// nothing is added.
+Cost cost_of_halving(std::size_t ranks) noexcept {
+  const auto [positions, count, folding] = rounds_of(ranks);
+  return {.messages = 2.0 * count + folding.messages,
+          .bytes = (1.0 - 1.0 / positions) * (2.0 + cost_of_adding) + folding.bytes};
+}
+
+// Steps with n/P bytes each. They are added while others arrive, so that takes no time.
+Cost cost_of_ring(std::size_t ranks) noexcept {
+  const double steps = 2.0 * static_cast<double>(ranks - 1);
+  return {.messages = steps, .bytes = steps / static_cast<double>(ranks)};
+}
+
+// The bytes from which on `second` is faster, which has more messages, but less time for each byte:
+// whole KiB, at least one.
+std::size_t crossing(const Cost& first, const Cost& second) noexcept {
+  constexpr double kibibyte = 1024.0;
+  const double bytes =
+      bytes_of_latency * (second.messages - first.messages) / (first.bytes - second.bytes);
+  return static_cast<std::size_t>(std::max(1.0, bytes / kibibyte)) * std::size_t{1024};
+}
+
+}  // namespace
+
+// Each algorithm sends more messages than the one before it, and takes less time for each byte.
+// Halving and the ring send nearly as many bytes; but halving adds while nothing moves, which a
+// ring hides, and that alone makes the ring the faster one of long data. Between few ranks halving
+// is never the fastest: between two it has a ring's messages, and between three and five to seven
+// the pairs that fold cost more than it saves.
 AlgorithmTable AlgorithmTable::for_ranks(std::size_t ranks) noexcept {
   AlgorithmTable table;
   if (ranks < 2) return table;
-  const std::size_t even = std::bit_floor(ranks);
-  const double steps = std::countr_zero(even) + (even == ranks ? 0 : 2);
-  const double ring_steps = 2.0 * static_cast<double>(ranks - 1);
-  const double bytes = bytes_of_latency * (ring_steps - steps) /
-                       (steps * (1.0 + cost_of_adding) - ring_steps / static_cast<double>(ranks));
-  constexpr double whole = 1024.0;
-  table.ranges_[0].end = static_cast<std::size_t>(std::max(1.0, bytes / whole)) * std::size_t{1024};
+  const Cost doubling = cost_of_doubling(ranks);
+  const Cost halving = cost_of_halving(ranks);
+  const Cost ring = cost_of_ring(ranks);
+  const std::size_t begin = crossing(doubling, halving);
+  const std::size_t end = crossing(halving, ring);
+  if (begin >= end) {
+    table.ranges_[0].end = crossing(doubling, ring);
+    return table;
+  }
+  table.ranges_[0].end = begin;
+  table.ranges_[1] = {.algorithm = AllreduceAlgorithm::halving, .end = end};
+  table.ranges_[2] = {.algorithm = AllreduceAlgorithm::ring, .end = max_bytes};
+  table.count_ = 3;
   return table;
 }
 
@@ -177,8 +243,7 @@ AllreducePaths::AllreducePaths(const std::string& table)
 
 AllreducePath AllreducePaths::of(std::size_t ends, std::size_t bytes) const noexcept {
   const AlgorithmTable table = given_ ? *given_ : AlgorithmTable::for_ranks(ends);
-  return {.doubling = table.pick(bytes) == AllreduceAlgorithm::doubling,
-          .flat = table.is_flat(bytes)};
+  return {.algorithm = table.pick(bytes), .flat = table.is_flat(bytes)};
 }
 
 std::size_t AllreducePaths::blocks(std::size_t bytes, std::size_t owners,

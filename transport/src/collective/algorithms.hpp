@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <rondo/transport/allreduce_paths.hpp>
 #include <rondo/transport/block.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
@@ -31,26 +32,20 @@ class Channel;
 class Team;
 struct Hierarchy;
 
-/// How an allreduce runs over links.
-enum class AllreduceAlgorithm : std::uint8_t {
-  doubling,  ///< "rd": recursive doubling; few messages
-  ring,      ///< "ring": few bytes
-};
-
 /// Which algorithm an allreduce takes, by its bytes; the same on all ranks.
 ///
 /// As text, "rd:0-16k;ring:16k-max": from the first number of bytes on, up to below the second.
 /// Numbers end in k, m or g for powers of 1024; the ranges follow each other from 0 to max.
 ///
 /// Where nodes have several ranks, the node's ranks reduce first, and the algorithm runs between
-/// nodes. "flat-rd" and "flat-ring" run it between all ranks instead, and keep the other
+/// nodes. "flat-rd", "flat-rh" and "flat-ring" run it between all ranks instead, and keep the other
 /// collectives of so many bytes flat as well.
 class AlgorithmTable {
  public:
   /// "rd:0-16k;ring:16k-max".
   AlgorithmTable() noexcept;
-  /// The default for so many ranks, which all talk over links: doubling up to the size at which a
-  /// ring becomes faster by the closed forms.
+  /// The default for so many ranks, which all talk over links: doubling, halving and a ring, each
+  /// up to the size at which the next becomes faster by the closed forms.
   [[nodiscard]] static AlgorithmTable for_ranks(std::size_t ranks) noexcept;
 
   /// Throws std::invalid_argument, which says where `text` is wrong and what is expected.
@@ -319,6 +314,7 @@ class OperationStorage {
   ALGORITHM(hierarchical_reduce_scatter)                                   \
   ALGORITHM(hierarchical_alltoall)                                         \
   ALGORITHM(doubling_allreduce)                                            \
+  ALGORITHM(halving_allreduce)                                             \
   ALGORITHM(ring)                                                          \
   ALGORITHM(tree_broadcast)                                                \
   ALGORITHM(tree_reduce)                                                   \

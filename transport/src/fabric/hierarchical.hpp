@@ -84,7 +84,9 @@ class HierarchyPlan {
 
   /// Bytes of a whole shard: a quarter of what an owner has, so that receiving, reducing and
   /// sending of different blocks overlap. But not so short that the chunks of a ring become short
-  /// (64 KiB), and not longer than fills the network.
+  /// (64 KiB), and not longer than fills the network. Halving takes the same blocks: it needs them
+  /// as much, because only other blocks hide what it adds, and a block that is long enough for the
+  /// 2 (N-1) messages of a ring is long for its 2 log2 N.
   [[nodiscard]] static constexpr std::size_t cut(std::size_t bytes, std::size_t shards,
                                                  std::size_t nodes) noexcept {
     const std::size_t quarter = (bytes + 4 * shards - 1) / (4 * shards);
@@ -170,7 +172,9 @@ class SharesCut {
 }
 
 /// Is `bytes` short by the group's table for allreduce? Short data is not cut, because its bytes
-/// are few and each exchange costs messages: one rank of each node exchanges it.
+/// are few and each exchange costs messages: one rank of each node exchanges it. What goes by
+/// halving is cut as what goes by rings: its time is that of its bytes, which several ranks move,
+/// add and copy at once.
 [[nodiscard]] inline bool is_short(const Group& group, std::size_t bytes) noexcept {
   return group.allreduce_table.pick(bytes) == AllreduceAlgorithm::doubling;
 }

@@ -95,6 +95,39 @@ struct Folding {
   return {.positions = positions, .extra = size - positions};
 }
 
+// --- Recursive halving ---
+//
+// The positions and partners are those of recursive doubling. In round k the two of a pair cut what
+// both hold in halves: one keeps the lower half, the other the upper one, and each sends the half
+// that it gives away and joins what it receives with the half that it keeps. So after all rounds a
+// position has the sum of one part of the data. The rounds back, from the last to the first,
+// gather: each sends what it has, and receives the half that it gave away. An element is joined in
+// the order of recursive doubling, so its bits are the same.
+
+/// What the two of a pair have of the data after a round in which it was halved: a position sends
+/// `given` and receives `kept`; on the way back it sends `kept` and receives `given`.
+struct HalvingRound {
+  Range kept;
+  Range given;
+};
+
+/// The halves that `position` keeps and gives away in round `round`, of so many bytes in all: cut
+/// on cache lines, and empty where there is no line left.
+[[nodiscard]] constexpr HalvingRound halving_round(std::size_t bytes, std::size_t position,
+                                                   std::size_t round) noexcept {
+  HalvingRound halves{.kept = {0, bytes}, .given = {}};
+  for (std::size_t k = 0; k <= round; ++k) {
+    const Range whole = halves.kept;
+    const std::size_t middle = whole.begin + slice(whole.size(), 2, 0, cache_line_bytes).end;
+    const Range lower{whole.begin, middle};
+    const Range upper{middle, whole.end};
+    const bool keeps_upper = (position >> k & 1U) != 0;
+    halves = keeps_upper ? HalvingRound{.kept = upper, .given = lower}
+                         : HalvingRound{.kept = lower, .given = upper};
+  }
+  return halves;
+}
+
 // --- Binomial tree ---
 
 /// A binomial tree of `size` ranks, as `rank` sees it.
@@ -167,7 +200,7 @@ class Binomial {
 
 /// With how many others a rank exchanges messages in all algorithms but the pairwise exchange, at
 /// most: those at distances 1, 2, 4, ... on either side (rings, trees with any root,
-/// dissemination), and its partners in recursive doubling.
+/// dissemination), and its partners in recursive doubling and halving.
 [[nodiscard]] constexpr std::size_t most_partners(std::size_t size) noexcept {
   if (size < 2) return 0;
   const auto rounds = static_cast<std::size_t>(std::bit_width(size - 1));

@@ -186,7 +186,7 @@ struct Experiment {
     std::int64_t fake_nodes = 0;  ///< count the ranks of this machine as so many nodes
     double latency_us = 0.0;      ///< injected into messages between nodes
     double bandwidth_gbs = 0.0;   ///< what nodes' links are slowed to, in 1e9 bytes/s; 0: nothing
-    std::string allreduce = {};   ///< "rd:0-16k;ring:16k-max"; empty: by the ranks
+    std::string allreduce = {};   ///< "rd:0-16k;rh:16k-1m;ring:1m-max"; empty: by the ranks
   } transport;
   struct Inject {
     std::map<std::int64_t, double> slow_ranks = {};  ///< {rank = how many times as slow}

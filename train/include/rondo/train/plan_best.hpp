@@ -48,9 +48,11 @@ namespace rondo::train {
 // allgather, n (1 + 1/s) / 2 of a reduce-scatter, of which only a share is stored.
 //
 // An allreduce is both, or recursive doubling between nodes: log2 N messages of all elements (two
-// more where N is no power of two), each of which costs a quarter more for adding. Which of both
-// follows from its bytes by the table that the run would have (PlanOptions::paths), whether it is
-// the faster or not. On one node it copies n elements. On several it copies n (1 + 1/s) / 2 + n,
+// more where N is no power of two), each of which costs a quarter more for adding; or recursive
+// halving of the n/s elements of each rank: 2 log2 N messages, (1 - 1/N) n/s beta there, a quarter
+// more for adding, and as much back (and the same two messages more). Which of these follows from
+// its bytes by the table that the run would have (PlanOptions::paths), whether it is the fastest or
+// not. On one node it copies n elements. On several it copies n (1 + 1/s) / 2 + n,
 // and what ranks do on a node and between nodes overlaps where it has several blocks. The table
 // below has the first of these:
 //

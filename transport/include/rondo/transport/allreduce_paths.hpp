@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -10,10 +11,17 @@ namespace rondo::transport {
 
 class AlgorithmTable;
 
+/// How an allreduce runs between nodes, or between all ranks.
+enum class AllreduceAlgorithm : std::uint8_t {
+  doubling,  ///< "rd": recursive doubling; few messages
+  halving,   ///< "rh": recursive halving, and doubling back; twice the messages, few bytes
+  ring,      ///< "ring": many messages, few bytes; adds while it receives
+};
+
 /// How an allreduce goes between nodes.
 struct AllreducePath {
-  bool doubling = false;  ///< recursive doubling; else a ring
-  bool flat = false;      ///< between all ranks, also those of one node
+  AllreduceAlgorithm algorithm = AllreduceAlgorithm::ring;
+  bool flat = false;  ///< between all ranks, also those of one node
 };
 
 /// Which way a World would take, for who predicts what communication costs: no World is needed.
@@ -29,7 +37,7 @@ class RONDO_TRANSPORT_API AllreducePaths {
 
   /// Into how many blocks an allreduce of `bytes` is cut where nodes have several ranks, so that
   /// what ranks do on a node hides behind what other blocks do between nodes. `owners` of a node's
-  /// ranks exchange: all of them in a ring, one by doubling.
+  /// ranks exchange: one by doubling, all of them by halving or in a ring.
   [[nodiscard]] static std::size_t blocks(std::size_t bytes, std::size_t owners,
                                           std::size_t nodes) noexcept;
 

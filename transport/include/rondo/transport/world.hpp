@@ -152,9 +152,9 @@ struct FabricOptions {
   [[nodiscard]] bool injects_delays() const noexcept {
     return injected_latency.count() > 0 || injected_bytes_per_second > 0;
   }
-  /// Which algorithm reduces how many bytes: "rd:0-16k;ring:16k-max". Empty: by the
-  /// number of ranks. "flat-rd" and "flat-ring" leave out the operations on each node, for
-  /// collectives of so many bytes of every kind.
+  /// Which algorithm reduces how many bytes: "rd:0-16k;rh:16k-1m;ring:1m-max", recursive doubling,
+  /// recursive halving, rings. Empty: by the number of ranks. "flat-rd", "flat-rh" and "flat-ring"
+  /// leave out the operations on each node, for collectives of so many bytes of every kind.
   std::string allreduce = {};
 };
 
