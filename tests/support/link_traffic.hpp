@@ -166,7 +166,7 @@ inline LinkTraffic hierarchical_whole_traffic_of(const transport::Posted& posted
     shard.fingerprint.root = static_cast<std::int32_t>(root.node);
     shard.input = {.rows = 1, .row_bytes = plan.shard(block, levels.node_rank).size()};
     const LinkAlgorithm algorithm =
-        sums_everywhere ? link_algorithm_of(table.pick(shard.input.row_bytes)) : LinkAlgorithm::tree;
+        sums_everywhere ? link_algorithm_of(table.pick(bytes)) : LinkAlgorithm::tree;
     const LinkTraffic traffic =
         link_traffic_of(algorithm, shard, levels.node, levels.nodes.size(), segment_bytes);
     sum.messages += traffic.messages;

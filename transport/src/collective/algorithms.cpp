@@ -171,6 +171,13 @@ AlgorithmTable AlgorithmTable::for_ranks(std::size_t ranks) noexcept {
   return table;
 }
 
+AlgorithmTable AlgorithmTable::only(AllreduceAlgorithm algorithm) noexcept {
+  AlgorithmTable table;
+  table.ranges_[0] = {.algorithm = algorithm, .end = max_bytes};
+  table.count_ = 1;
+  return table;
+}
+
 // Checks every range against the end of the one before it.
 AlgorithmTable AlgorithmTable::parse(std::string_view text) {
   AlgorithmTable table;

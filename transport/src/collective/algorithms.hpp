@@ -48,6 +48,9 @@ class AlgorithmTable {
   /// up to the size at which the next becomes faster by the closed forms.
   [[nodiscard]] static AlgorithmTable for_ranks(std::size_t ranks) noexcept;
 
+  /// One algorithm for all sizes, not flat.
+  [[nodiscard]] static AlgorithmTable only(AllreduceAlgorithm algorithm) noexcept;
+
   /// Throws std::invalid_argument, which says where `text` is wrong and what is expected.
   [[nodiscard]] static AlgorithmTable parse(std::string_view text);
   [[nodiscard]] std::string print() const;

@@ -49,7 +49,6 @@ Hierarchy::Place Hierarchy::place_of(std::size_t member) const noexcept {
 HierarchicalOperation::HierarchicalOperation(Group& group) : levels_(group.levels) {
   for (Hierarchy::Exchange& exchange : levels_->exchanges) {
     exchange.group.segment_bytes = group.segment_bytes;
-    exchange.group.allreduce_table = group.allreduce_table;
   }
 }
 

@@ -8,6 +8,9 @@
 //              node only
 //   barrier    barrier           barrier of the leaders          barrier
 //
+// Owners exchange by the algorithm that the table has for all of the data, not for their shards:
+// the owners of a node share its port, so what it sends is long when the data is.
+//
 // Between N nodes and with q shards an owner sends 2 (N-1)/N n/q bytes for an allreduce, at most
 // n/q for a reduce, and n/q to each child for a broadcast. Flat algorithms are never better where
 // nodes have several ranks: a tree over all ranks sends all n bytes from one rank of a node, and
@@ -75,6 +78,10 @@ class HierarchicalAllreduce final : public HierarchicalOperation {
         plan_(plan_for(group, posted, 0)),
         element_bytes_(size_of(posted.fingerprint.type)) {
     shape.blocks = plan_.blocks();
+    const AllreduceAlgorithm algorithm = group.allreduce_table.pick(posted.input.bytes());
+    for (Hierarchy::Exchange& exchange : group.levels->exchanges) {
+      exchange.group.allreduce_table = AlgorithmTable::only(algorithm);
+    }
   }
 
  private:
