@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -381,7 +382,18 @@ TEST(BenchTuneTest, FindsWhatBothLevelsCostAndATable) {
     EXPECT_GE(level["beta_seconds_per_byte"], 0.0);
   }
   EXPECT_THAT(tuning["allreduce"].get<std::string>(),
-              testing::MatchesRegex("((flat-)?(rd|ring):[0-9km]+-([0-9km]+|max);?)+"));
+              testing::MatchesRegex("((flat-)?(rd|rh|ring):[0-9km]+-([0-9km]+|max);?)+"));
+  std::set<std::string> measured;
+  for (const auto& time : tuning["allreduce_times"]) measured.insert(time["algorithm"]);
+  EXPECT_THAT(measured,
+              testing::ElementsAre("flat-rd", "flat-rh", "flat-ring", "rd", "rh", "ring"));
+}
+
+TEST(BenchTuneTest, MeasuresWithTheAlgorithmAskedFor) {
+  const auto rows =
+      printed(bench_on_two_nodes("allreduce", {"-m", "4K", "--algorithms", "rh:0-max"}));
+  ASSERT_FALSE(rows.empty());
+  for (const auto& row : rows) EXPECT_EQ(row["wrong"], 0) << row;
 }
 
 TEST(BenchTuneTest, GivesATableThatTheBenchTakes) {

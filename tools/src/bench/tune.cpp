@@ -103,8 +103,8 @@ using OpenWorld = std::function<transport::World(const std::string& table)>;
 // In the order in which they are good for ever larger sizes. Flat ones differ from the others only
 // where a node has several ranks.
 std::vector<const char*> measured_algorithms(const Tuning& tuning) {
-  if (tuning.ranks == tuning.nodes) return {"rd", "ring"};
-  return {"flat-rd", "rd", "ring", "flat-ring"};
+  if (tuning.ranks == tuning.nodes) return {"rd", "rh", "ring"};
+  return {"flat-rd", "rd", "flat-rh", "rh", "ring", "flat-ring"};
 }
 
 // In the arena: that is where training has its buffers. The bench of `rondo bench` itself: a tuning
