@@ -13,10 +13,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <system_error>

@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>

@@ -5,7 +5,6 @@
 // call; indices and values travel later.
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>

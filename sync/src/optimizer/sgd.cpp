@@ -1,7 +1,5 @@
 // SGD with momentum: one fused pass over parameters, velocity and gradients.
 
-#include <utility>
-
 #include "optimizer/flat_optimizer.hpp"
 #include "optimizer/kernels.hpp"
 

@@ -19,7 +19,6 @@
 #include <deque>
 #include <functional>
 #include <memory_resource>
-#include <stdexcept>
 #include <string>
 #include <utility>
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 #include <rondo/sync/scheme_base.hpp>
 #include <rondo/transport/communicator.hpp>

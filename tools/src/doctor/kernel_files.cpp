@@ -15,8 +15,8 @@
 #include <charconv>
 #include <fstream>
 #include <sstream>
-#include <string_view>
 #include <tuple>
+#include <vector>
 
 namespace rondo::tools {
 namespace {

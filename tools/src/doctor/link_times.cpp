@@ -8,7 +8,6 @@
 
 #include <array>
 #include <chrono>
-#include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>

@@ -10,7 +10,6 @@
 #include <array>
 #include <set>
 #include <sstream>
-#include <string_view>
 
 #include <rondo/tensor/data_type.hpp>
 #include <rondo/tensor/engine.hpp>

@@ -13,8 +13,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <exception>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>

@@ -16,7 +16,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <rondo/sync/update_scheme.hpp>

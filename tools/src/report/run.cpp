@@ -13,9 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <string_view>
-#include <utility>
 
 #include "failure.hpp"
 #include "files.hpp"

@@ -11,7 +11,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <memory>
 #include <vector>
 

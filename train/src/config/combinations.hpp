@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/data_type.hpp>

@@ -6,9 +6,7 @@
 #include "config/grid_choice.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/train/dataset.hpp>

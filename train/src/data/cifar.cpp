@@ -2,7 +2,6 @@
 // (red, green, blue). CIFAR-100 has a coarse label, of 20 classes, in front of the fine one, and
 // one file of training images instead of five. The reader is one; a Format says what differs.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

@@ -2,7 +2,6 @@
 // the extents, then bytes. Fashion-MNIST has the same format and names of files, and so either can
 // lie in `data.path`.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

@@ -15,7 +15,6 @@
 #include <rondo/train/loader.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <functional>

@@ -11,7 +11,6 @@
 // observer has a profile, each part of a step is timed; without one that costs a comparison.
 
 #include <algorithm>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>

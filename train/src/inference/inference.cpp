@@ -11,7 +11,6 @@
 #include <chrono>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>

@@ -16,7 +16,6 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include <fmt/format.h>
 

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <type_traits>
 
 namespace rondo::train {
 

@@ -4,7 +4,6 @@
 #include "model/names.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 #include <vector>
 

@@ -10,8 +10,6 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include <rondo/sync/buckets.hpp>

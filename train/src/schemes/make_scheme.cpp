@@ -11,7 +11,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <string>
 #include <utility>

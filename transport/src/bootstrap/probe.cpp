@@ -12,11 +12,9 @@
 #include "bootstrap/probe.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <deque>
 #include <optional>
-#include <span>
 #include <thread>
 
 namespace rondo::transport::bootstrap {

@@ -6,7 +6,6 @@
 // places before it, so that no rank is sent to by all at once; a few rounds are under way together.
 // Each part is one message, and an empty part is none.
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>

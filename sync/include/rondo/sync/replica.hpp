@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <rondo/sync/export.hpp>
-
 namespace rondo::transport {
 class Communicator;
 class World;

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <memory>
-#include <memory_resource>
 #include <span>
 
 #include <rondo/tensor/convolution.hpp>

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <rondo/train/export.hpp>
-
 namespace rondo::train {
 
 /// How a parameter begins: he_normal has the variance 2 / fan_out (torchvision's ResNets),

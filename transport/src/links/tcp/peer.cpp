@@ -22,8 +22,10 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "core/tcp_socket.hpp"
 
