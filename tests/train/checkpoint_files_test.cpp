@@ -7,6 +7,7 @@
 #include <iterator>
 #include <span>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -230,8 +231,26 @@ TEST(CheckpointFilesTest, TheirStateChangesWithEveryFile) {
   fs::last_write_time(file, fs::last_write_time(file) - std::chrono::hours(1));
   EXPECT_NE(state(), before);
   before = state();
-  fs::rename(file.parent_path(), checkpoint_folder(run.path(), 12));
+  const fs::path complete = checkpoint_folder(run.path(), 12);
+  fs::rename(file.parent_path(), complete);
   EXPECT_NE(state(), before);
+  before = state();
+  write_durably(complete / file.filename(), bytes_of("whole"));  // nobody waits for it any more
+  EXPECT_EQ(state(), before);
+}
+
+// A run that fails does not write the rest of a large model before it tells why.
+TEST(CheckpointFilesTest, AStopEndsAFileAfterAPiece) {
+  const ScratchFolder run;
+  const fs::path file = run.path() / "parameters-0.bin";
+  const std::vector<std::byte> bytes((std::size_t{64} << 20U) + 1);
+  std::stop_source stop;
+  write_durably(file, bytes, stop.get_token());
+  EXPECT_EQ(fs::file_size(file), bytes.size());
+
+  stop.request_stop();
+  write_durably(file, bytes, stop.get_token());
+  EXPECT_EQ(fs::file_size(file), bytes.size() - 1);
 }
 
 // A folder of /proc answers EINVAL, as some file systems of networks do.

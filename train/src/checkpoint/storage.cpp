@@ -22,7 +22,6 @@
 #include <system_error>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <rondo/train/dataset.hpp>
 
@@ -53,6 +52,24 @@ std::optional<std::int64_t> step_of(const fs::path& folder) {
   if (error != std::errc{} || last != end || step < 0) return std::nullopt;
   return step;
 }
+
+// Of a folder's files and folders, as far as they can be read.
+std::vector<fs::path> paths_in(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    paths.push_back(entry->path());
+  }
+  return paths;
+}
+
+// A checkpoint's name with this behind it.
+bool has_suffix(const fs::path& path, const char* ending) {
+  return path.extension() == ending && step_of(path.stem());
+}
+
+bool is_unfinished(const fs::path& path) { return has_suffix(path, suffix); }
 
 void remove_checkpoint(const fs::path& folder) noexcept {
   std::error_code ignored;  // what cannot be removed takes room, and does no harm
@@ -97,32 +114,36 @@ void make_unfinished_folder(const fs::path& run_folder, std::int64_t step) {
   }
 }
 
-// In pieces, each of which is synced: so the file grows as fast as the disk takes it, and ranks
-// that wait for this one see that it goes on.
-void write_durably(const fs::path& file, std::span<const std::byte> bytes) {
+// In pieces, each of which is synced: so the file grows as fast as the disk takes it, ranks that
+// wait for this one see that it goes on, and a stop takes no longer than a piece.
+void write_durably(const fs::path& file, std::span<const std::byte> bytes,
+                   const std::stop_token& stop) {
   DurableFile output(file, write_remedy);
   do {
     const std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), piece_bytes));
     output.write(piece);
     output.sync();
     bytes = bytes.subspan(piece.size());
-  } while (!bytes.empty());
+  } while (!bytes.empty() && !stop.stop_requested());
 }
 
 // What vanishes while it is looked at has changed, too.
 std::string state_of_checkpoints(const fs::path& run_folder) {
-  std::vector<std::string> files;
-  std::error_code error;
-  fs::recursive_directory_iterator entry(checkpoints_in(run_folder), error);
-  while (!error && entry != fs::recursive_directory_iterator()) {
-    std::error_code ignored;
-    const auto bytes = entry->is_regular_file(ignored) ? entry->file_size(ignored) : 0;
-    const auto time = entry->last_write_time(ignored).time_since_epoch().count();
-    files.push_back(fmt::format("{} {} {}", entry->path().string(), bytes, time));
-    entry.increment(error);
+  std::vector<fs::path> paths = paths_in(checkpoints_in(run_folder));
+  for (std::size_t i = 0, folders = paths.size(); i < folders; ++i) {
+    if (!is_unfinished(paths[i])) continue;
+    const std::vector<fs::path> files = paths_in(paths[i]);
+    paths.insert(paths.end(), files.begin(), files.end());
   }
-  std::ranges::sort(files);
-  return fmt::format("{}", fmt::join(files, "\n"));
+  std::ranges::sort(paths);
+  std::string state;
+  for (const fs::path& path : paths) {
+    std::error_code ignored;
+    const auto bytes = fs::is_regular_file(path, ignored) ? fs::file_size(path, ignored) : 0;
+    const auto time = fs::last_write_time(path, ignored).time_since_epoch().count();
+    state += fmt::format("{} {} {}\n", path.string(), bytes, time);
+  }
+  return state;
 }
 
 void sync_logs(std::span<const fs::path> logs) {
@@ -165,31 +186,17 @@ void complete_checkpoint(const fs::path& run_folder, const Manifest& manifest) {
 }
 
 std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {
-  std::vector<fs::path> folders;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(checkpoints_in(run_folder), error)) {
-    if (step_of(entry.path())) folders.push_back(entry.path());
-  }
+  std::vector<fs::path> folders = paths_in(checkpoints_in(run_folder));
+  std::erase_if(folders, [](const fs::path& path) { return !step_of(path); });
   std::ranges::sort(folders, std::greater<>(), [](const fs::path& path) { return *step_of(path); });
   return folders;
 }
 
-namespace {
-
-// Those whose name ends so.
-void remove_with_suffix(const fs::path& run_folder, const char* ending) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(checkpoints_in(run_folder), error)) {
-    const fs::path& path = entry.path();
-    if (path.extension() == ending && step_of(path.stem())) found.push_back(path);
+void remove_unfinished(const fs::path& run_folder) {
+  for (const fs::path& path : paths_in(checkpoints_in(run_folder))) {
+    if (is_unfinished(path)) remove_checkpoint(path);
   }
-  for (const fs::path& path : found) remove_checkpoint(path);
 }
-
-}  // namespace
-
-void remove_unfinished(const fs::path& run_folder) { remove_with_suffix(run_folder, suffix); }
 
 void set_aside_later(const fs::path& run_folder, std::int64_t last) {
   bool renamed = false;
@@ -210,7 +217,9 @@ void set_aside_later(const fs::path& run_folder, std::int64_t last) {
 
 void prune_checkpoints(const fs::path& run_folder, std::int64_t keep, bool best) {
   // They were left when the run was resumed at an earlier step. Now there is a newer one.
-  remove_with_suffix(run_folder, aside_suffix);
+  for (const fs::path& path : paths_in(checkpoints_in(run_folder))) {
+    if (has_suffix(path, aside_suffix)) remove_checkpoint(path);
+  }
   const std::vector<fs::path> folders = list_checkpoints(run_folder);
   // Of equally good ones the newest is kept: the list begins with it.
   fs::path best_one;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,14 @@ namespace rondo::train {
 // DataError.
 void make_unfinished_folder(const std::filesystem::path& run_folder, std::int64_t step);
 
-// Writes a file and waits until the disk has it. Throws DataError.
-void write_durably(const std::filesystem::path& file, std::span<const std::byte> bytes);
+// Writes a file and waits until the disk has it; only a part of it where a stop is requested
+// meanwhile. Throws DataError.
+void write_durably(const std::filesystem::path& file, std::span<const std::byte> bytes,
+                   const std::stop_token& stop = {});
 
-// What of the run's checkpoints changes while some rank writes, completes or removes one: names,
-// lengths and times of all files. Throws nothing for what cannot be read.
+// What of the run's checkpoints changes while some rank writes, completes or removes one: their
+// names and times, and names, lengths and times of the files of unfinished ones. Throws nothing for
+// what cannot be read.
 [[nodiscard]] std::string state_of_checkpoints(const std::filesystem::path& run_folder);
 
 // Waits until the disk has the logs of a run, whose lengths a manifest will say. The first must be

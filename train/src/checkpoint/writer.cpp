@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -71,6 +72,7 @@ CheckpointWriter::~CheckpointWriter() { abandon(); }
 // What ranks other than 0 still write is removed as far as it is there by now; the rest by the next
 // run in the folder.
 void CheckpointWriter::abandon() noexcept {
+  stop_.request_stop();
   if (thread_.joinable()) thread_.join();
   const bool has_its_name = stage_ == Stage::completing && error_ == nullptr;
   if (stage_ != Stage::idle && !has_its_name && all_.rank() == 0) {
@@ -84,6 +86,7 @@ template <typename Work>
 void CheckpointWriter::run(Work work) {
   done_ = false;
   error_ = nullptr;
+  stop_ = {};
   const SignalsBlocked blocked;
   thread_ = std::thread([this, work = std::move(work)] {
     try {
@@ -137,13 +140,16 @@ void CheckpointWriter::share_parts(const RankState& state) {
   }
 }
 
+// Not to its end where the checkpoint is given up.
 void CheckpointWriter::write_parts(const RankState& state) const {
   const auto rank = static_cast<std::size_t>(all_.rank());
   make_unfinished_folder(options_.run_folder, manifest_.step);
   const std::filesystem::path folder = unfinished_folder(options_.run_folder, manifest_.step);
   for (std::size_t part = 0; part < part_count; ++part) {
     const std::string& name = manifest_.files[manifest_.parts[rank][part]].name;
-    if (name == file_name(part, rank)) write_durably(folder / name, state[part]);
+    if (name == file_name(part, rank)) {
+      write_durably(folder / name, state[part], stop_.get_token());
+    }
   }
 }
 
@@ -169,13 +175,13 @@ void CheckpointWriter::complete() {
     stage_ = Stage::idle;
     return;
   }
-  stage_ = Stage::completing;
   // Old checkpoints go only after the new one has its name, so that there is always a whole one.
   run([this] {
     sync_logs(options_.logs);
     complete_checkpoint(options_.run_folder, manifest_);
     prune_checkpoints(options_.run_folder, options_.keep, options_.best);
   });
+  stage_ = Stage::completing;
 }
 
 // What progress() does, but it waits: before the next checkpoint, and at the end of a run.
@@ -196,9 +202,10 @@ void CheckpointWriter::finish_together() {
 }
 
 // Writing may take longer than any message may, but not without a change of the files, which all
-// ranks see. What a rank finds in the folder is compared only after a deadline has passed.
+// ranks see. They are looked at only when a deadline has passed: many ranks have many files, and
+// nearly always nobody waits so long. So it takes two deadlines to notice that nothing changes.
 void CheckpointWriter::wait_for_writers(transport::Request& barrier) const {
-  std::string last = state_of_checkpoints(options_.run_folder);
+  std::optional<std::string> last;
   barrier.wait([&] {
     std::string now = state_of_checkpoints(options_.run_folder);
     const bool has_moved = now != last;

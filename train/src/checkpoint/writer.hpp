@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -50,8 +51,9 @@ class CheckpointWriter {
   // Waits until rank 0 has given the last one its name. Collective.
   void finish_together();
 
-  // Gives up the one that is not complete: waits for this rank's thread, and removes on rank 0 what
-  // has been written, so that a disk that is full has room again. Nothing where there is none.
+  // Gives up the one that is not complete: this rank's thread ends soon, without writing the rest,
+  // and rank 0 removes what has been written, so that a disk that is full has room again. Nothing
+  // where there is none.
   void abandon() noexcept;
 
  private:
@@ -73,6 +75,7 @@ class CheckpointWriter {
   transport::Request barrier_;
   std::atomic<bool> done_ = false;  // has the thread?
   std::exception_ptr error_;        // what it ended by
+  std::stop_source stop_;           // asks it to end
   std::thread thread_;
 };
 
