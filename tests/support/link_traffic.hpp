@@ -154,7 +154,8 @@ inline LinkTraffic hierarchical_whole_traffic_of(const transport::Posted& posted
   const bool sums_everywhere =
       posted.fingerprint.collective == transport::shm::Collective::allreduce;
   const std::size_t bytes = posted.input.bytes();
-  const bool is_short = table.pick(bytes) == AllreduceAlgorithm::doubling;
+  const bool is_short =
+      sums_everywhere ? table.pick(bytes) == AllreduceAlgorithm::doubling : table.is_short(bytes);
   transport::Hierarchy::Place root;
   if (!sums_everywhere) root = levels.place_of(static_cast<std::size_t>(posted.fingerprint.root));
   const transport::HierarchyPlan plan(bytes, is_short ? 1 : levels.shards, levels.nodes.size(),
@@ -181,8 +182,7 @@ inline LinkTraffic hierarchical_shares_traffic_of(const transport::Posted& poste
                                                   const transport::AlgorithmTable& table,
                                                   std::size_t segment_bytes) {
   const std::size_t bytes = std::max(posted.input.bytes(), posted.output.bytes());
-  const bool is_short = table.pick(bytes) == transport::AllreduceAlgorithm::doubling;
-  const transport::SharesCut cut(levels, posted, is_short);
+  const transport::SharesCut cut(levels, posted, table.is_short(bytes));
   LinkTraffic sum;
   std::vector<transport::Range> ranges;
   for (std::size_t block = 0; block < cut.blocks(); ++block) {

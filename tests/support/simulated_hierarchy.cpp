@@ -100,10 +100,6 @@ SimulatedHierarchy::SimulatedHierarchy(std::size_t ranks, const SimulatedCosts& 
                         {.size = nodes_, .stride = groups.stride}, shared_ports);
 }
 
-bool SimulatedHierarchy::is_short(std::size_t bytes) const {
-  return table_.pick(bytes) == AllreduceAlgorithm::doubling;
-}
-
 std::vector<double> SimulatedHierarchy::allreduce(std::size_t bytes,
                                                   std::span<const double> starts) {
   std::vector<double> times(starts.begin(), starts.end());
@@ -120,7 +116,8 @@ std::vector<double> SimulatedHierarchy::allreduce(std::size_t bytes,
 std::vector<double> SimulatedHierarchy::allreduce_between_nodes(std::size_t bytes,
                                                                 std::span<const double> starts) {
   const AllreduceAlgorithm algorithm = table_.pick(bytes);
-  const transport::HierarchyPlan plan(bytes, is_short(bytes) ? 1 : members_, nodes_);
+  const bool is_short = algorithm == AllreduceAlgorithm::doubling;
+  const transport::HierarchyPlan plan(bytes, is_short ? 1 : members_, nodes_);
   std::vector<double> here(starts.begin(), starts.end());  // what ranks do on their nodes
   std::vector<double> exchanged(starts.begin(), starts.end());
   std::deque<Block> uncopied;
@@ -181,7 +178,7 @@ std::vector<double> SimulatedHierarchy::allgather(std::span<const std::size_t> s
   if (nodes_ == 1) return times;
   times = exchange_shares(Collective::allgather, shares, times);
   if (members_ == 1) return times;
-  wait_for_nodes(times, moved_by_allgather(members_, is_short(all) ? all : all - of_a_node));
+  wait_for_nodes(times, moved_by_allgather(members_, table_.is_short(all) ? all : all - of_a_node));
   return times;
 }
 
@@ -193,7 +190,7 @@ std::vector<double> SimulatedHierarchy::reduce_scatter(std::span<const std::size
   if (members_ > 1) wait_for_nodes(times, moved_by_reduce_scatter(members_, all));
   if (nodes_ == 1) return times;
   times = exchange_shares(Collective::reduce_scatter, shares, times);
-  if (members_ > 1 && is_short(all)) wait_for_nodes(times, 2 * all / nodes_);
+  if (members_ > 1 && table_.is_short(all)) wait_for_nodes(times, 2 * all / nodes_);
   return times;
 }
 
@@ -207,7 +204,7 @@ std::vector<double> SimulatedHierarchy::exchange_shares(Collective collective,
     return ranks.run(transport::algorithms::ring, posted, reduced, begin);
   };
   data_.resize(std::max(data_.size(), 2 * sum_of(shares)));
-  const bool by_leaders = members_ > 1 && is_short(sum_of(shares));
+  const bool by_leaders = members_ > 1 && table_.is_short(sum_of(shares));
   const std::size_t owners = by_leaders ? 1 : members_;
   std::vector<Posted> posted;
   for (std::size_t r = 0; r < ranks_ / members_ * owners; ++r) {

@@ -54,7 +54,6 @@ class SimulatedHierarchy {
                                                    std::span<const double> starts);
 
  private:
-  [[nodiscard]] bool is_short(std::size_t bytes) const;
   [[nodiscard]] std::vector<double> allreduce_between_nodes(std::size_t bytes,
                                                             std::span<const double> starts);
   [[nodiscard]] std::vector<double> exchange(const transport::HierarchyPlan& plan,

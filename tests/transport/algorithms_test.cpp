@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -48,6 +49,18 @@ TEST(AlgorithmTableTest, TheDefaultDependsOnTheRanks) {
   EXPECT_EQ(AlgorithmTable::for_ranks(8).print(), "rd:0-26k;rh:26k-585k;ring:585k-max");
   EXPECT_EQ(AlgorithmTable::for_ranks(9).print(), "rd:0-26k;rh:26k-47k;ring:47k-max");
   EXPECT_EQ(AlgorithmTable::for_ranks(64).print(), "rd:0-18k;rh:18k-7411k;ring:7411k-max");
+}
+
+// Other collectives are short as before there was halving: where doubling and a ring cross.
+TEST(AlgorithmTableTest, WhatIsShortEndsWhereARingWouldFollowDoubling) {
+  for (const auto& [ranks, kibibytes] : {std::pair(2U, 64U), {4U, 64U}, {8U, 88U}, {64U, 347U}}) {
+    const AlgorithmTable table = AlgorithmTable::for_ranks(ranks);
+    EXPECT_TRUE(table.is_short((kibibytes << 10U) - 1)) << ranks;
+    EXPECT_FALSE(table.is_short(kibibytes << 10U)) << ranks;
+  }
+  const AlgorithmTable given = AlgorithmTable::parse("rd:0-26k;rh:26k-585k;ring:585k-max");
+  EXPECT_TRUE(given.is_short((26U << 10U) - 1));
+  EXPECT_FALSE(given.is_short(26U << 10U));
 }
 
 // Up to 65,536 ranks every table has its ranges in order, and parses as it prints.

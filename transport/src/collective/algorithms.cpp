@@ -160,8 +160,9 @@ AlgorithmTable AlgorithmTable::for_ranks(std::size_t ranks) noexcept {
   const Cost ring = cost_of_ring(ranks);
   const std::size_t begin = crossing(doubling, halving);
   const std::size_t end = crossing(halving, ring);
+  table.short_end_ = crossing(doubling, ring);
   if (begin >= end) {
-    table.ranges_[0].end = crossing(doubling, ring);
+    table.ranges_[0].end = table.short_end_;
     return table;
   }
   table.ranges_[0].end = begin;
@@ -233,6 +234,10 @@ std::string AlgorithmTable::print() const {
 
 AllreduceAlgorithm AlgorithmTable::pick(std::size_t bytes) const noexcept {
   return range_of(bytes).algorithm;
+}
+
+bool AlgorithmTable::is_short(std::size_t bytes) const noexcept {
+  return bytes < short_end_ || pick(bytes) == AllreduceAlgorithm::doubling;
 }
 
 bool AlgorithmTable::is_flat(std::size_t bytes) const noexcept { return range_of(bytes).flat; }

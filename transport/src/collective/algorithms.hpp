@@ -56,6 +56,10 @@ class AlgorithmTable {
   [[nodiscard]] std::string print() const;
 
   [[nodiscard]] AllreduceAlgorithm pick(std::size_t bytes) const noexcept;
+  /// Are collectives other than allreduce, which know no halving, to send few messages rather than
+  /// few bytes? So are those of sizes that go by doubling; by default also up to where a ring would
+  /// follow it.
+  [[nodiscard]] bool is_short(std::size_t bytes) const noexcept;
   /// Do all ranks talk over links, whichever nodes they are on?
   [[nodiscard]] bool is_flat(std::size_t bytes) const noexcept;
 
@@ -73,6 +77,7 @@ class AlgorithmTable {
 
   std::array<Range, most_ranges> ranges_;
   std::size_t count_ = 0;
+  std::size_t short_end_ = 0;  // bytes; what is below it is short, whatever its range says
 };
 
 /// Memory for the operation that runs, which begins on a cache line. It lies in an arena, where

@@ -171,12 +171,16 @@ class SharesCut {
   return {data, type, 1, bytes, bytes};
 }
 
-/// Is `bytes` short by the group's table for allreduce? Short data is not cut, because its bytes
-/// are few and each exchange costs messages: one rank of each node exchanges it. What goes by
-/// halving is cut as what goes by rings: its time is that of its bytes, which several ranks move,
-/// add and copy at once.
-[[nodiscard]] inline bool is_short(const Group& group, std::size_t bytes) noexcept {
-  return group.allreduce_table.pick(bytes) == AllreduceAlgorithm::doubling;
+/// Are `bytes` of a collective short by the group's table for allreduce? Short data is not cut,
+/// because its bytes are few and each exchange costs messages: one rank of each node exchanges it.
+/// An allreduce by halving is cut as one by rings: its time is that of its bytes, which several
+/// ranks move, add and copy at once.
+[[nodiscard]] inline bool is_short(const Group& group, shm::Collective collective,
+                                   std::size_t bytes) noexcept {
+  const AlgorithmTable& table = group.allreduce_table;
+  return collective == shm::Collective::allreduce
+             ? table.pick(bytes) == AllreduceAlgorithm::doubling
+             : table.is_short(bytes);
 }
 
 /// Does some node have several of the group's members, and does the group's table not keep

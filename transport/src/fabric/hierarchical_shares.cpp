@@ -149,7 +149,7 @@ class HierarchicalShares : public HierarchicalOperation {
  protected:
   HierarchicalShares(Group& group, const Posted& posted, std::size_t bytes)
       : HierarchicalOperation(group),
-        cut_(*group.levels, posted, is_short(group, bytes)),
+        cut_(*group.levels, posted, is_short(group, posted.fingerprint.collective, bytes)),
         element_bytes_(size_of(posted.fingerprint.type)) {
     shape.blocks = cut_.blocks();
     shape.under_way = 4;
@@ -494,7 +494,7 @@ bool suits_shares(const Group& group, const Posted& posted) {
   const std::size_t bytes =
       collective == Collective::allgather ? posted.output.bytes() : posted.input.bytes();
   if (!is_hierarchical(group, bytes)) return false;
-  return posted.input.rows <= 1 || !group.levels->consecutive || is_short(group, bytes);
+  return posted.input.rows <= 1 || !group.levels->consecutive || is_short(group, collective, bytes);
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ std::size_t lead_for(const Hierarchy& levels, const Posted& posted) noexcept {
 
 HierarchyPlan plan_for(const Group& group, const Posted& posted, std::size_t lead) noexcept {
   const std::size_t bytes = posted.input.bytes();
-  return {bytes, is_short(group, bytes) ? 1 : group.levels->shards, group.levels->nodes.size(),
-          lead};
+  const bool whole = is_short(group, posted.fingerprint.collective, bytes);
+  return {bytes, whole ? 1 : group.levels->shards, group.levels->nodes.size(), lead};
 }
 
 // Elements of a block that each rank of this node owns.
