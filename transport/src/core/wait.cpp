@@ -427,6 +427,7 @@ void Wait::check_deadline() {
   if (given_.has_moved != nullptr && (*given_.has_moved)()) {
     limit_ = waited + world_.options().deadline;
     stall_reported_ = false;
+    fault_search_ = {};
     return;
   }
   // A message has failed already, and nobody has told why.
