@@ -241,6 +241,11 @@ TEST(ResumeTest, CyclicRunsGoOnAfterAnEpochWhereTurnsAreReplayed) {
 
   const ScratchFolder cut;
   ASSERT_TRUE(run_in(cut.path(), 2, experiment, {}, 1).stopped);  // asked at the epoch's end
+  // The trace is beside the name of the checkpoint, not beside what it leads to.
+  const ScratchFolder room;
+  const fs::path checkpoint = list_checkpoints(cut.path()).front();
+  fs::rename(checkpoint, room.path() / "moved");
+  fs::create_directory_symlink(room.path() / "moved", checkpoint);
   const ScratchFolder elsewhere;
   run_in(elsewhere.path(), 2, experiment, cut.path());
   const RunEnd resumed = run_in(cut.path(), 2, experiment, "auto");

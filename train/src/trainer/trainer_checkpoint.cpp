@@ -49,13 +49,12 @@ void copy_back(const ResumedCheckpoint& checkpoint, int rank, Part part, std::sp
   if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
 }
 
-// The folder of checkpoints that it is in. One of the run's own may be a link to where there is
-// more room, and the other way round.
-std::filesystem::path folder_of(const ResumedCheckpoint& checkpoint,
-                                const std::filesystem::path& run_folder) {
+// The folder of checkpoints that it is in, beside which a run has its logs: by its name, where that
+// says so, for it or the checkpoint may be a link to where there is more room.
+std::filesystem::path folder_of(const ResumedCheckpoint& checkpoint) {
   std::error_code error;
   const auto named = std::filesystem::absolute(checkpoint.path, error).parent_path();
-  if (std::filesystem::equivalent(named, checkpoints_in(run_folder), error)) return named;
+  if (named.filename() == checkpoints_in({})) return named;
   return std::filesystem::weakly_canonical(checkpoint.path, error).parent_path();
 }
 
@@ -119,7 +118,7 @@ void Trainer::restore() {
         "{} replicas; resume with those",
         experiment_.update.scheme, manifest.ranks, manifest.replicas));
   });
-  const std::filesystem::path checkpoints = folder_of(*resumed_, options_.run_folder);
+  const std::filesystem::path checkpoints = folder_of(*resumed_);
   std::error_code error;
   continues_log_ =
       std::filesystem::equivalent(checkpoints, checkpoints_in(options_.run_folder), error);
