@@ -159,13 +159,6 @@ TEST(ResumeChoiceTest, AFolderBelongsToOneRunAtATime) {
   ::close(other);
 }
 
-// Or the other ranks would end by their deadline, which says nothing of the other run.
-TEST(ResumeChoiceTest, AFolderIsWaitedForLessLongThanRanksWait) {
-  EXPECT_EQ(lock_limit(std::chrono::seconds(300)), std::chrono::seconds(8));
-  EXPECT_EQ(lock_limit(std::chrono::seconds(6)), std::chrono::seconds(3));
-  EXPECT_EQ(lock_limit(std::chrono::duration<double>(1e300)), std::chrono::seconds(8));
-}
-
 TEST(ResumeChoiceTest, ALogThatIsTooShortIsToldAndKeepsWholeLines) {
   const Experiment experiment = experiment_of("synchronous");
   const ScratchFolder folder;

@@ -58,9 +58,6 @@ void cut_file(const std::filesystem::path& file, std::uint64_t length) {
   if (error) throw DataError(file.string() + ": cannot be cut: " + error.message());
 }
 
-// How long a run that was ended may take to let go of its folder, and how often it is looked at.
-// Less than transport.stall_warning_seconds usually is: the other ranks wait for rank 0 meanwhile.
-constexpr auto lock_time = std::chrono::seconds(8);
 constexpr auto lock_interval = std::chrono::milliseconds(100);
 
 [[noreturn]] void fail_to_write(const std::filesystem::path& file) {
@@ -69,11 +66,6 @@ constexpr auto lock_interval = std::chrono::milliseconds(100);
 }
 
 }  // namespace
-
-std::chrono::milliseconds lock_limit(std::chrono::duration<double> deadline) {
-  const auto limit = std::min<std::chrono::duration<double>>(lock_time, deadline / 2);
-  return std::chrono::duration_cast<std::chrono::milliseconds>(limit);
-}
 
 FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds limit)
     : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
@@ -280,7 +272,7 @@ bool has_completed(const std::filesystem::path& run_folder) {
   return reason == "completed" || reason == "max_steps";
 }
 
-RunLog::RunLog(const TrainerOptions& options, int rank, std::chrono::duration<double> deadline)
+RunLog::RunLog(const TrainerOptions& options, int rank)
     : active_(rank == 0), observer_(options.observer) {
   if (!active_ || options.run_folder.empty()) return;
   std::error_code failure;
@@ -289,7 +281,7 @@ RunLog::RunLog(const TrainerOptions& options, int rank, std::chrono::duration<do
     throw ConfigError(options.run_folder.string() +
                       ": the run folder cannot be made: " + failure.message());
   }
-  lock_ = FolderLock(options.run_folder, lock_limit(deadline));
+  lock_ = FolderLock(options.run_folder);
   file_.emplace(options.run_folder / "metrics.jsonl");
   token_trace_ = options.run_folder / "token_trace.jsonl";
 }

@@ -72,9 +72,10 @@ struct RunSoFar {
 class FolderLock {
  public:
   FolderLock() noexcept = default;
-  /// Waits for at most `limit` for a run that is just ending. Throws ConfigError when the other one
-  /// goes on.
-  FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds limit);
+  /// Waits for at most `limit` for a run that is just ending: less than until a stall is reported
+  /// by ranks that wait for this one. Throws ConfigError when the other one goes on.
+  explicit FolderLock(const std::filesystem::path& folder,
+                      std::chrono::milliseconds limit = std::chrono::seconds(8));
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -87,10 +88,6 @@ class FolderLock {
  private:
   int descriptor_ = -1;
 };
-
-/// For how long a run may wait for another one to let go of its folder, where ranks wait for each
-/// other for at most `deadline`.
-[[nodiscard]] std::chrono::milliseconds lock_limit(std::chrono::duration<double> deadline);
 
 /// metrics.jsonl: one JSON object a line, each written through at once, so that a reader can
 /// follow a run and a killed run leaves whole lines.
@@ -131,10 +128,9 @@ class MetricsFile {
 /// Where a run tells what happens: the observer and metrics.jsonl on rank 0, nowhere on others.
 class RunLog {
  public:
-  /// Makes the run folder where it is missing. Other ranks wait for `deadline` meanwhile. Throws
-  /// ConfigError when it cannot be made or is another run's, DataError when it cannot be written.
-  RunLog(const TrainerOptions& options, int rank,
-         std::chrono::duration<double> deadline = std::chrono::minutes(5));
+  /// Makes the run folder where it is missing. Throws ConfigError when it cannot be made or is
+  /// another run's, DataError when it cannot be written.
+  RunLog(const TrainerOptions& options, int rank);
 
   [[nodiscard]] bool active() const noexcept { return active_; }
 

@@ -102,10 +102,9 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   Experiment experiment = wanted;
   if (given.threads > 0 || wanted.train.threads == 0) experiment.train.threads = options.threads;
   agree_on(world, [&] { options.make_scheme = own_scheme_of(experiment, given); });
-  agree_on(world, [&] {
-    log.emplace(options, world.rank(),
-                std::chrono::duration<double>(experiment.transport.deadline_seconds));
-  });
+  // Rank 0 may have to wait for an earlier run in the folder.
+  if (world.rank() != 0) log.emplace(options, world.rank());
+  agree_on_first_rank(world, [&] { log.emplace(options, 0); });
   std::optional<Experiment::Grid> earlier;
   agree_on(world, [&] {
     if (world.rank() == 0 && !options.resume.empty()) {
