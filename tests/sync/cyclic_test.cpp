@@ -98,6 +98,18 @@ Record record_of(World team, int ranks, Delay delay) {
   return record;
 }
 
+// A script may have it wait for more, which never come.
+TEST(CyclicAloneTest, AFlushPushesWhatIsPending) {
+  const std::vector<Turn> turns{{.worker = 0, .minibatches = 2}};
+  World{1}.run([&](transport::World& world) {
+    CyclicWorker worker(world, {.script = {{.worker = 0, .minibatches = 3}}});
+    worker.compute_minibatches(2);
+    worker.scheme->flush();
+    EXPECT_EQ(worker.parameters(), model_of(turns, 1, PushScaling::per_sample));
+    EXPECT_EQ(worker.turns(), turns);
+  });
+}
+
 class CyclicTest : public testing::TestWithParam<std::tuple<Backend, int>> {
  protected:
   [[nodiscard]] static World world() { return {std::get<0>(GetParam()), ranks()}; }

@@ -429,6 +429,7 @@ void CyclicScheme::rest() {
 void CyclicScheme::apply_pending() {
   if (!open_) open();
   if (alone()) {
+    if (pending_.minibatches > 0) push(true);
     rest();
   } else {
     if (rest_.resting) resume();
