@@ -287,9 +287,10 @@ class LazyScheme final : public SchemeBase {
 
     /// One of `updates` updates by the sum of its gradients; of one iteration, exactly that of
     /// synchronous SGD.
-    [[nodiscard]] Update update(std::int64_t updates) const {
+    [[nodiscard]] Update update(std::int64_t updates, std::int64_t optimizer_start) const {
       const double share = static_cast<double>(iterations) / static_cast<double>(updates);
-      return {static_cast<float>(share / static_cast<double>(samples)), learning_rate, last_step};
+      return {static_cast<float>(share / static_cast<double>(samples)), learning_rate,
+              last_step - optimizer_start};
     }
   };
 
@@ -399,7 +400,7 @@ LazyWindow LazyScheme::end_window() {
 void LazyScheme::apply_window() {
   for (std::int64_t i = 0; i < updates(); ++i) {
     tiled_update(*replica().world, optimizer(), 0, lazy_part(replica().parameters), lazy_.sums(),
-                 window_.update(updates()));
+                 window_.update(updates(), step().optimizer_start));
   }
   if (lazy_.reduces()) ++counted().lazy_reductions;
   window_ = {};
@@ -413,7 +414,8 @@ void LazyScheme::evaluate(std::span<float> parameters, std::span<float> statisti
     const std::span<float> sums = lazy_part(replica().gradients);
     std::ranges::copy(lazy_.sums(), sums.begin());
     lazy_.reduce(sums);
-    optimizer().preview(0, lazy_part(parameters), sums, window_.update(updates()), updates());
+    optimizer().preview(0, lazy_part(parameters), sums,
+                        window_.update(updates(), step().optimizer_start), updates());
     if (lazy_.reduces()) ++counted().evaluation_reductions;
   }
   if (average_statistics(statistics)) ++counted().evaluation_reductions;
