@@ -17,6 +17,9 @@
 
 namespace rondo::train {
 
+LossMeter::LossMeter(transport::World& world)
+    : world_(world), all_(world.communicator().split(0, world.rank())) {}
+
 void LossMeter::join() {
   const std::uint64_t before = bytes_moved(world_);
   static_cast<void>(reduce());
@@ -44,7 +47,7 @@ void LossMeter::restore(const State& state) noexcept {
 LossSums LossMeter::reduce() {
   // A loss that is not finite makes the sum so, and with it the decision of every rank.
   const auto [loss, correct, samples] =
-      sum_over_ranks(world_, std::array{window_.loss, window_.correct, window_.samples});
+      sum_over_ranks(all_, std::array{window_.loss, window_.correct, window_.samples});
   if (!std::isfinite(loss)) report_not_finite();
   const LossSums reduced{loss, correct, samples};
   total_.add(reduced);
@@ -55,7 +58,7 @@ LossSums LossMeter::reduce() {
 void LossMeter::report_not_finite() {
   constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
   std::array first{first_bad_step_ == 0 ? never : first_bad_step_};
-  world_.communicator().allreduce(std::span<std::int64_t>(first), transport::ReduceOp::min).wait();
+  all_.allreduce(std::span<std::int64_t>(first), transport::ReduceOp::min).wait();
   throw NumericError("the loss became NaN or Inf in step " + std::to_string(first[0]) +
                      "; a smaller learning rate or a warm-up may help");
 }

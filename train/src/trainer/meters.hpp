@@ -44,17 +44,25 @@ struct LossSums {
 
 /// The element-wise sum over all ranks, the same bits on each. Collective.
 template <std::size_t N>
+[[nodiscard]] std::array<double, N> sum_over_ranks(transport::Communicator& all,
+                                                   std::array<double, N> values) {
+  all.allreduce(std::span<double>(values)).wait();
+  return values;
+}
+
+template <std::size_t N>
 [[nodiscard]] std::array<double, N> sum_over_ranks(transport::World& world,
                                                    std::array<double, N> values) {
-  world.communicator().allreduce(std::span<double>(values)).wait();
-  return values;
+  return sum_over_ranks(world.communicator(), values);
 }
 
 /// Adds up the training loss of one epoch. A step costs no communication; the ranks meet in
 /// reduce(), at log points and at the end of the epoch.
 class LossMeter {
  public:
-  explicit LossMeter(transport::World& world) noexcept : world_(world) {}
+  /// Collective: it has a communicator of its own. The World's may be busy with an average that
+  /// overlaps with steps, for which a log line need not wait.
+  explicit LossMeter(transport::World& world);
 
   /// Measures what a reduce() moves, while nothing else is under way. Collective; before the first
   /// epoch.
@@ -90,6 +98,7 @@ class LossMeter {
   [[noreturn]] void report_not_finite();
 
   transport::World& world_;
+  transport::Communicator all_;
   LossSums own_;
   LossSums window_;  // own, since the last reduce()
   LossSums total_;
