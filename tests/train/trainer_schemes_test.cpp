@@ -208,6 +208,38 @@ TEST(TrainerSchemesTest, AveragesAreCountedAsTheyAreDue) {
   EXPECT_EQ(summary.synchronous_bytes, 8 * bytes);
 }
 
+/// Of rank 0 in steps 2 to 39, in which it writes no log line. A few are about time.
+std::uint64_t operations_in_steps(const Experiment& base) {
+  Experiment experiment = base;
+  experiment.data.training = 24 * 50;
+  experiment.train.max_steps = 40;
+  experiment.train.log_every = 1000;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  rondo::test::World{2}.run([&](transport::World& world) {
+    TrainerOptions options;
+    int steps = 0;
+    options.on_step = [&] {
+      ++steps;
+      if (world.rank() == 0 && steps == 2) begin = world.counters().operations;
+      if (world.rank() == 0 && steps == 39) end = world.counters().operations;
+    };
+    train(world, experiment, options);
+  });
+  return end - begin;
+}
+
+// In every step each would wait for the slowest, and for the latency of the network.
+TEST(TrainerSchemesTest, ReplicasThatStepAloneMeetForRoundsOnly) {
+  Experiment experiment = experiment_of("synchronous");
+  EXPECT_GE(operations_in_steps(experiment), 37U);
+  experiment.update.scheme = "k_step";
+  experiment.update.period = 10;
+  EXPECT_LE(operations_in_steps(experiment), 18U);
+  experiment.update.period = 1000;
+  EXPECT_LE(operations_in_steps(experiment), 9U);
+}
+
 TEST(TrainerSchemesTest, TheGroupIsTheNodeUnlessItIsGiven) {
   Experiment experiment = experiment_of("hierarchical");
   experiment.update.period = 8;

@@ -193,36 +193,37 @@ void agree_on(transport::World& world, const std::function<void()>& work) {
   }
 }
 
+StepFlags both(const StepFlags& a, const StepFlags& b) noexcept {
+  return {.request = std::max(a.request, b.request),
+          .not_finite = std::max(a.not_finite, b.not_finite),
+          .steps = std::max(a.steps, b.steps)};
+}
+
 StepAgreement::StepAgreement(transport::World& world)
     : all_(world.communicator().split(0, world.rank())) {
   // Measures once what an exchange moves, so that the meters can leave it out of a run's figures.
   const std::uint64_t before = bytes_moved(world);
-  exchange({});
+  exchange();
   bytes_ = bytes_moved(world) - before;
 }
 
-void StepAgreement::post(const StepFlags& mine) {
-  flags_ = {mine.request, mine.not_finite};
+void StepAgreement::begin() {
+  const StepFlags mine = std::exchange(noted_, {});
+  flags_ = {mine.request, mine.not_finite, mine.steps};
   request_ = all_.allreduce(std::span<int>(flags_), transport::ReduceOp::max);
 }
 
 StepFlags StepAgreement::settle() {
   request_.wait();
-  return {.request = std::exchange(flags_[0], 0), .not_finite = std::exchange(flags_[1], 0)};
+  const auto [request, not_finite, steps] = std::exchange(flags_, {});
+  return {.request = request, .not_finite = not_finite, .steps = steps};
 }
 
 StepFlags StepAgreement::exchange(const StepFlags& mine) {
-  StepFlags late = settle();
-  post(mine);
-  const StepFlags now = settle();
-  return {.request = std::max(late.request, now.request),
-          .not_finite = std::max(late.not_finite, now.not_finite)};
-}
-
-StepFlags StepAgreement::exchange_late(const StepFlags& mine) {
   const StepFlags late = settle();
-  post(mine);
-  return late;
+  note(mine);
+  begin();
+  return both(late, settle());
 }
 
 void end_together(transport::World& world, const std::function<void()>& work) {

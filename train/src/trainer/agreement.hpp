@@ -46,34 +46,38 @@ struct Fact {
 [[nodiscard]] std::string difference_from_first_rank(transport::World& world,
                                                      const std::vector<Fact>& facts);
 
-/// What ranks tell each other in every step; the largest of each counts.
+/// What ranks tell each other of their steps; the largest of each counts.
 struct StepFlags {
   int request = 0;     ///< see RunRequest
   int not_finite = 0;  ///< 1: the loss of some rank is NaN or Inf
+  int steps = 0;       ///< after so many the next exchange is wanted; 0: in every step
 };
 
-/// An exchange of a few bytes in every step, on a communicator of its own.
+/// The larger of each.
+[[nodiscard]] StepFlags both(const StepFlags& a, const StepFlags& b) noexcept;
+
+/// Exchanges of a few bytes, on a communicator of its own.
 class StepAgreement {
  public:
   /// Collective.
   explicit StepAgreement(transport::World& world);
 
-  /// What all ranks say in this step. Collective, as is all that follows.
-  StepFlags exchange(const StepFlags& mine);
-  /// What they said the last time; this time's is told the next time. So nobody waits, where ranks
-  /// do not meet in every step.
-  StepFlags exchange_late(const StepFlags& mine);
-  /// What was not told yet.
+  /// Keeps what this rank says, for the next exchange.
+  void note(const StepFlags& mine) noexcept { noted_ = both(noted_, mine); }
+  /// What all ranks have said until now and were not told yet. Collective, as is all that follows.
+  StepFlags exchange(const StepFlags& mine = {});
+  /// Begins an exchange, while none is under way; its result is told by settle().
+  void begin();
+  /// The result of the exchange that is under way, if one is: waits for it.
   StepFlags settle();
 
   /// That an exchange moves on this rank.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
-  void post(const StepFlags& mine);
-
   transport::Communicator all_;
-  std::array<int, 2> flags_ = {};  // under way
+  StepFlags noted_;
+  std::array<int, 3> flags_ = {};  // under way
   transport::Request request_;
   std::uint64_t bytes_ = 0;
 };

@@ -1,10 +1,15 @@
 // What all ranks notice alike in a step.
 //
-// In every step the ranks exchange two numbers: what was requested of each, and whether its loss
-// and its gradients are finite. Where replicas reduce gradients in every step anyway, all have them
-// before the update, so that nothing that is not finite changes a parameter. Where they do not, all
-// have them one step later, so that no rank waits; then what is not finite may already be in the
-// parameters, but it is noticed before a checkpoint or a log line would hold it.
+// The ranks exchange two numbers: what was requested of each, and whether its loss and its
+// gradients are finite. Where replicas reduce gradients in every step anyway, they do so in every
+// step, before the update, so that nothing that is not finite changes a parameter.
+//
+// Where replicas step alone, an exchange in every step would bring back what they save: each would
+// wait for the slowest, for the latency of the network, and behind an average that overlaps with
+// steps for all of it. So they exchange the numbers when a round's average has arrived, which they
+// have waited for anyway, and at least about once a second, and know them a step later. What is not
+// finite may be in the parameters by then, but it is noticed before a checkpoint or a log line
+// would hold it.
 //
 // A rank that runs all layers looks at once for what was not finite first. Where several ranks run
 // a layer together, only they together can run forward again, so they look after the exchange; not
@@ -13,6 +18,7 @@
 #include "trainer/step_check.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -23,6 +29,11 @@
 
 namespace rondo::train {
 namespace {
+
+// Between exchanges of ranks that do not meet.
+constexpr std::chrono::duration<double> interval{1.0};
+constexpr std::chrono::duration<double> tick{1e-6};
+constexpr double most_steps = 1e6;
 
 // `number`: the step, counted from 1.
 std::string not_finite_text(std::string_view what, std::int64_t number,
@@ -54,23 +65,50 @@ void StepCheck::note_not_finite_gradient(const std::string& layer, std::int64_t 
   found_in_ = step;
 }
 
-void StepCheck::exchange_flags(bool finite, std::int64_t step, bool late) {
-  const StepFlags mine{.request = own_request(), .not_finite = finite ? 0 : 1};
-  const StepFlags all = late ? flags_.exchange_late(mine) : flags_.exchange(mine);
+void StepCheck::exchange_flags(bool finite, std::int64_t step) {
+  const StepFlags all = flags_.exchange({.request = own_request(), .not_finite = finite ? 0 : 1});
   requested_ = all.request;
   if (all.not_finite == 0) return;
-  if (!late && !parts_.grid.is_whole()) {
+  if (!parts_.grid.is_whole()) {
     const std::string where = parts_.executor.first_not_finite(parts_.batches.load(step, 0));
     if (!where.empty()) not_finite_ = not_finite_text("the loss", step + 1, where);
     found_in_ = step;
   }
-  throw_not_finite(late ? step : step + 1);
+  throw_not_finite(step + 1);
 }
 
-void StepCheck::settle_late_flags(std::int64_t next) {
-  const StepFlags late = flags_.settle();
-  requested_ = std::max(requested_, late.request);
-  if (late.not_finite != 0) throw_not_finite(next);
+void StepCheck::note_flags(bool finite, std::int64_t step) {
+  requested_ = 0;
+  take(flags_.settle(), step);
+  flags_.note({.request = own_request(), .not_finite = finite ? 0 : 1});
+  if (noted_++ == 0) last_exchange_ = std::chrono::steady_clock::now();
+}
+
+// Each rank says how many of its steps take a second.
+bool StepCheck::begin_exchange(bool met) {
+  if (!met && noted_ < next_after_) return false;
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - last_exchange_;
+  const double steps = noted_ * (interval / std::max<std::chrono::duration<double>>(passed, tick));
+  flags_.note({.steps = static_cast<int>(std::clamp(steps, 1.0, most_steps))});
+  flags_.begin();
+  noted_ = 0;
+  return true;
+}
+
+bool StepCheck::settle_flags(std::int64_t next) {
+  take(flags_.settle(), next);
+  if (noted_ == 0) return false;
+  noted_ = 0;
+  take(flags_.exchange(), next);
+  return true;
+}
+
+// Ends with what some rank has found; where none knows more, the error names step `number`, counted
+// from 1.
+void StepCheck::take(const StepFlags& all, std::int64_t number) {
+  requested_ = std::max(requested_, all.request);
+  if (all.steps > 0) next_after_ = all.steps;
+  if (all.not_finite != 0) throw_not_finite(number);
 }
 
 // All ranks come here in the same step. What was found first counts: it has made the parameters of

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -43,12 +44,20 @@ class StepCheck {
   // What the ranks agree on. Where one of them has found something, all throw NumericError.
 
   /// Before the update of step `step`: exchanges what is requested of this rank, and whether its
-  /// loss and gradients are `finite`. If `late`, all learn of it one step later, and no rank waits.
+  /// loss and gradients are `finite`. Collective.
+  void exchange_flags(bool finite, std::int64_t step);
+
+  // The same in three parts, where replicas step alone and do not wait for each other in a step.
+
+  /// Before the update of step `step`: notes it, and takes what begin_exchange() has begun.
   /// Collective.
-  void exchange_flags(bool finite, std::int64_t step, bool late);
-  /// Between two steps, of which `next` is the second: waits for what was exchanged late.
-  /// Collective.
-  void settle_late_flags(std::int64_t next);
+  void note_flags(bool finite, std::int64_t step);
+  /// After the update: begins to exchange what was noted, if the ranks `met` in it, alike on all,
+  /// or some time has passed. Collective. True if it has begun.
+  bool begin_exchange(bool met);
+  /// Between two steps, of which `next` is the second, where ranks meet anyway: exchanges what was
+  /// noted and is not known yet. Collective. True if that moved something.
+  bool settle_flags(std::int64_t next);
   /// Which an exchange moves on this rank.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return flags_.bytes(); }
 
@@ -67,11 +76,15 @@ class StepCheck {
 
  private:
   [[nodiscard]] int own_request() const;
+  void take(const StepFlags& all, std::int64_t number);
   [[noreturn]] void throw_not_finite(std::int64_t number);
 
   transport::World& world_;
   Parts parts_;
   StepAgreement flags_;
+  int noted_ = 0;       // steps since the last exchange
+  int next_after_ = 1;  // so many steps, if ranks do not meet before
+  std::chrono::steady_clock::time_point last_exchange_;
   int requested_ = 0;
   int postponed_ = 0;
   std::string not_finite_;

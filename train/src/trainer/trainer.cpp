@@ -198,8 +198,13 @@ void Trainer::run_step() {
                   .optimizer_start = run_.momenta_from});
   const tensor::Loss loss = compute(batches_, run_.step);
   // Before the update, so that a loss that is not finite changes no parameter.
-  exchange_flags(loss);
+  const bool alone = steps_alone();
+  exchange_flags(loss, alone);
   finish_step();
+  // Which step ends a round and waits for its average, all ranks know alike.
+  if (alone && check_->begin_exchange(!traces_.rounds.empty())) {
+    traffic_.leave_out(check_->bytes());
+  }
   ++run_.step;
   losses_.add(run_.step, loss, grid_.reports_for_replica() ? mine : 0);
   if (options_.on_step) options_.on_step();
@@ -234,11 +239,24 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
   return whole;
 }
 
+// Do replicas make this step without waiting for each other? A scheme of the user's own has another
+// description than the one that its configuration names.
+bool Trainer::steps_alone() const {
+  const sync::SchemeDescription& scheme =
+      options_.make_scheme ? scheme_->description() : scheme_of(experiment_.update);
+  return scheme.steps_alone() && run_.step >= warm_up_steps_;
+}
+
 // Replicas that step alone do not wait for each other's flags.
-void Trainer::exchange_flags(const tensor::Loss& loss) {
-  const bool late = scheme_of(experiment_.update).steps_alone() && run_.step >= warm_up_steps_;
+void Trainer::exchange_flags(const tensor::Loss& loss, bool alone) {
+  const bool finite = std::isfinite(loss.sum) && !link_->not_finite();
+  if (alone) return check_->note_flags(finite, run_.step);
   traffic_.leave_out(check_->bytes());
-  check_->exchange_flags(std::isfinite(loss.sum) && !link_->not_finite(), run_.step, late);
+  check_->exchange_flags(finite, run_.step);
+}
+
+void Trainer::settle_flags() {
+  if (check_->settle_flags(run_.step)) traffic_.leave_out(check_->bytes());
 }
 
 // Waits for the reductions that backward has not hidden, and updates the parameters.
@@ -379,7 +397,7 @@ void Trainer::remove_model() const {
 }
 
 LossSums Trainer::reduce_losses() {
-  check_->settle_late_flags(run_.step);  // they name the layer, if a loss is not finite
+  settle_flags();  // they name the layer, if a loss is not finite
   // Nothing of this step may be under way: what moves later counts for what comes later.
   complete_parameters();
   const LossSums window = losses_.reduce();

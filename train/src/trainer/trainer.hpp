@@ -134,7 +134,9 @@ class Trainer {
   [[nodiscard]] std::int64_t paced_samples() const noexcept;
   [[nodiscard]] std::int64_t step_at(std::int64_t paced_samples) const noexcept;
   tensor::Loss compute(BatchIterator& batches, std::int64_t step);
-  void exchange_flags(const tensor::Loss& loss);
+  [[nodiscard]] bool steps_alone() const;
+  void exchange_flags(const tensor::Loss& loss, bool alone);
+  void settle_flags();
   void finish_step();
 
   // Checkpoints: trainer_checkpoint.cpp.

@@ -232,7 +232,7 @@ void Trainer::end_step() {
     check_->postpone_request();
     return;
   }
-  check_->settle_late_flags(run_.step);  // nothing that is not finite is kept
+  settle_flags();  // nothing that is not finite is kept
   stopped_ = check_->take_request() == RunRequest::checkpoint_and_stop;
   save_checkpoint(now());
 }
