@@ -183,6 +183,20 @@ TEST_F(CompareTest, LeavesOutWhatTheFileSaysOfItsOwnScheme) {
   EXPECT_THAT(lines(ended.out), testing::SizeIs(2));
 }
 
+// Else the plug-in would be trained under the name of each.
+TEST_F(CompareTest, LeavesOutTheLibraryOfTheFilesOwnScheme) {
+  configure("[update]\nplugin = 'librondo-none.so'\nplugin_settings = { pull = '0.5' }\n");
+  const Ended ended = compare({"--schemes", "synchronous,k_step:period=2", "--seeds", "1"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  for (const char* run : {"synchronous", "k_step-period=2"}) {
+    EXPECT_THAT(file(fs::path(run) / "seed1" / "config.toml"),
+                AllOf(HasSubstr("plugin = \"\""), HasSubstr("plugin_settings = {}")));
+  }
+
+  const Ended own = compare({"--schemes", "synchronous:plugin=librondo-none.so", "--seeds", "1"});
+  EXPECT_THAT(own.err, HasSubstr("librondo-none.so cannot be loaded"));
+}
+
 TEST_F(CompareTest, DoesNotBlameAnItemForTheConfiguration) {
   const Ended ended = compare({"--schemes", "synchronous", "--set", "train.epoch=1"});
   EXPECT_EQ(ended.status, 2);

@@ -342,10 +342,16 @@ void add_how_to_run(Command& command, CompareOptions& options) {
 
 TrainRequest request_of(const CompareRequest& request, const SchemeItem& item, std::int64_t seed) {
   TrainRequest run = request.training;
+  // What the file says of its scheme is not for others, not even which library has it.
+  const bool names_plugin = std::ranges::any_of(item.settings, [](std::string_view setting) {
+    return setting.starts_with("update.plugin=");
+  });
+  run.settings.clear();
+  if (!names_plugin) run.settings = {"update.plugin=", "update.plugin_settings={}"};
   // What the command line says about links holds for all items, unless an item says otherwise.
-  run.settings = all_settings(request.training);
+  const std::vector<std::string> given = all_settings(request.training);
+  run.settings.insert(run.settings.end(), given.begin(), given.end());
   run.settings.insert(run.settings.end(), item.settings.begin(), item.settings.end());
-  // What the file says of the scheme of its own is not for others.
   run.settings = train::settings_of_variant(run.config, run.settings);
   run.launch.fabric = {};
   // The last setting counts, so neither the file nor an item can choose the seed.

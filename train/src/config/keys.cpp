@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include <rondo/sync/synchronous.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/model.hpp>
 #include <rondo/transport/allreduce_paths.hpp>
@@ -240,6 +241,7 @@ std::vector<Key> update_keys() {
   constexpr Section<&Experiment::update> update{"update"};
   const Condition post_local = with("update.period_policy", {"post_local"});
   const Condition qsr = with("update.period_policy", {"qsr"});
+  const Condition own_scheme = with("update.scheme", {sync::synchronous_scheme.name});
   return {
       update.key<&UpdateTable::scheme>("scheme", one_of(names_of_schemes())),
       update.key<&UpdateTable::bucket_bytes>("bucket_bytes", from(1)),
@@ -280,8 +282,8 @@ std::vector<Key> update_keys() {
       update.key<&UpdateTable::when_empty>("when_empty", one_of({"wait", "skip"}),
                                            {has_own_pace()}),
       update.key<&UpdateTable::replay>("replay", {}, {has_own_pace()}),
-      update.key<&UpdateTable::plugin>("plugin"),
-      update.key<&UpdateTable::plugin_settings>("plugin_settings"),
+      update.key<&UpdateTable::plugin>("plugin", {}, {own_scheme}),
+      update.key<&UpdateTable::plugin_settings>("plugin_settings", {}, {own_scheme}),
   };
 }
 
