@@ -81,26 +81,29 @@ void StepCheck::note_flags(bool finite, std::int64_t step) {
   requested_ = 0;
   take(flags_.settle(), step);
   flags_.note({.request = own_request(), .not_finite = finite ? 0 : 1});
-  if (noted_++ == 0) last_exchange_ = std::chrono::steady_clock::now();
+  noted_ += 1;
 }
 
-// Each rank says how many of its steps take a second.
 bool StepCheck::begin_exchange(bool met) {
   if (!met && noted_ < next_after_) return false;
-  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - last_exchange_;
-  const double steps = noted_ * (interval / std::max<std::chrono::duration<double>>(passed, tick));
-  flags_.note({.steps = static_cast<int>(std::clamp(steps, 1.0, most_steps))});
+  flags_.note({.steps = count_steps()});
   flags_.begin();
-  noted_ = 0;
   return true;
 }
 
 bool StepCheck::settle_flags(std::int64_t next) {
   take(flags_.settle(), next);
   if (noted_ == 0) return false;
-  noted_ = 0;
-  take(flags_.exchange(), next);
+  take(flags_.exchange({.steps = count_steps()}), next);
   return true;
+}
+
+// How many of this rank's steps take an interval, by those since the exchange before.
+int StepCheck::count_steps() {
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> passed = now - std::exchange(last_exchange_, now);
+  const double steps = std::exchange(noted_, 0) * (interval / std::max(passed, tick));
+  return static_cast<int>(std::clamp(steps, 1.0, most_steps));
 }
 
 // Ends with what some rank has found; where none knows more, the error names step `number`, counted

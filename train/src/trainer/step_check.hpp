@@ -77,6 +77,7 @@ class StepCheck {
  private:
   [[nodiscard]] int own_request() const;
   void take(const StepFlags& all, std::int64_t number);
+  [[nodiscard]] int count_steps();
   [[noreturn]] void throw_not_finite(std::int64_t number);
 
   transport::World& world_;
@@ -84,7 +85,7 @@ class StepCheck {
   StepAgreement flags_;
   int noted_ = 0;       // steps since the last exchange
   int next_after_ = 1;  // so many steps, if ranks do not meet before
-  std::chrono::steady_clock::time_point last_exchange_;
+  std::chrono::steady_clock::time_point last_exchange_ = std::chrono::steady_clock::now();
   int requested_ = 0;
   int postponed_ = 0;
   std::string not_finite_;
