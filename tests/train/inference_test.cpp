@@ -187,6 +187,53 @@ TEST_F(InferenceTest, NormalisesAsTheFileSaysAndElseAsTheDataDo) {
   EXPECT_NE(Classifier(others, torch).logits(image), own);
 }
 
+/// A data set of single-coloured images in folders of these classes, in the order of their names.
+Experiment of_folders(const rondo::test::ScratchFolder& data,
+                      const std::vector<std::string>& classes, int brightness) {
+  for (std::size_t label = 0; label < classes.size(); ++label) {
+    const auto colour = static_cast<char>(brightness + 40 * static_cast<int>(label));
+    for (const char* part : {"train", "val"}) {
+      const std::filesystem::path folder = data.path() / part / classes[label];
+      std::filesystem::create_directories(folder);
+      for (const char* image : {"1.ppm", "2.ppm", "3.ppm", "4.ppm"}) {
+        std::ofstream(folder / image) << "P6 8 8 255\n" << std::string(192, colour);
+      }
+    }
+  }
+  Experiment experiment = tiny();
+  experiment.data = {.name = "folder", .path = data.path().string(), .image_size = 8};
+  experiment.train.global_batch = 8;
+  experiment.checkpoint.every_epochs = 1;
+  return experiment;
+}
+
+// The order of names is that of labels: what was a cat must not count as a beagle.
+TEST_F(InferenceTest, KnowsImagesAndClassesAsInTraining) {
+  const rondo::test::ScratchFolder trained;
+  const rondo::test::ScratchFolder changed;
+  const rondo::test::ScratchFolder renamed;
+  const Experiment experiment = of_folders(trained, {"cat", "dog"}, 20);
+  const Experiment same_names = of_folders(changed, {"cat", "dog"}, 60);
+  const Experiment other_names = of_folders(renamed, {"beagle", "cat"}, 20);
+  const double accuracy = train_on(1, experiment).accuracy;
+  const auto checkpoint = find_checkpoint(folder_.path(), "newest");
+  const std::filesystem::path out = folder_.path() / "out.safetensors";
+
+  for (const Experiment& data : {same_names, other_names}) {
+    export_weights(data, checkpoint, out);
+    EXPECT_EQ(contents(out), contents(file()));
+    EXPECT_THAT(Classifier(data, checkpoint).class_names(), testing::ElementsAre("cat", "dog"));
+  }
+  rondo::test::World{1}.run([&](transport::World& world) {
+    EXPECT_EQ(evaluate(world, experiment, checkpoint).accuracy, accuracy);
+    for (const auto& weights : {file(), checkpoint}) {
+      EXPECT_THAT(
+          error_text<DataError>([&] { static_cast<void>(evaluate(world, other_names, weights)); }),
+          HasSubstr("its class 0 is \"beagle\", and that of the model is \"cat\""));
+    }
+  });
+}
+
 TEST_F(InferenceTest, ExportsTheSameBytesAgain) {
   train_on(1, tiny());
   const auto torch = as_pytorch_has_them(tiny());

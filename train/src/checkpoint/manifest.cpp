@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 4;
+constexpr int format_version = 5;
 constexpr const char* checksum_key = "xxh3";
 constexpr std::size_t largest_text = std::size_t{256} << 20U;
 
@@ -57,6 +57,9 @@ Json body_of(const Manifest& manifest) {
                {"training_samples", manifest.training_samples},
                {"training_data", manifest.training_data},
                {"test_data", manifest.test_data},
+               {"mean", manifest.mean},
+               {"stddev", manifest.stddev},
+               {"class_names", manifest.class_names},
                {"layers", manifest.layers},
                {"accuracy", nullptr},
                {"metrics_bytes", manifest.metrics_bytes},
@@ -140,6 +143,9 @@ Manifest manifest_of(const Json& body) {
                     .training_samples = integer_of<std::int64_t>(body, "training_samples"),
                     .training_data = body.at("training_data").get<std::string>(),
                     .test_data = body.at("test_data").get<std::string>(),
+                    .mean = body.at("mean").get<std::vector<float>>(),
+                    .stddev = body.at("stddev").get<std::vector<float>>(),
+                    .class_names = body.at("class_names").get<std::vector<std::string>>(),
                     .layers = body.at("layers").get<std::string>(),
                     .metrics_bytes = integer_of<std::uint64_t>(body, "metrics_bytes"),
                     .token_trace_bytes = integer_of<std::uint64_t>(body, "token_trace_bytes"),

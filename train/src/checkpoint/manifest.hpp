@@ -44,6 +44,9 @@ struct Manifest {
   std::int64_t training_samples = 0;  // of the data set
   std::string training_data = {};     // these two are DataDigests
   std::string test_data = {};
+  std::vector<float> mean = {};  // these three are those of the Dataset
+  std::vector<float> stddev = {};
+  std::vector<std::string> class_names = {};
   std::string layers = {};              // checksum_of_layers()
   std::optional<double> accuracy = {};  // percent, on the test set; at the end of an epoch
   std::uint64_t metrics_bytes = 0;      // of metrics.jsonl by then

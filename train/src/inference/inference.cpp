@@ -1,8 +1,8 @@
 // Models that have been trained: exported, evaluated on a test set, and asked what is on an image.
 //
 // What all three need is a model with the weights of a file, and what the images of the model are
-// normalised with. Files that Rondo has written say the latter; for others, and for checkpoints,
-// the data set is read.
+// normalised with. Checkpoints and files that Rondo has written say the latter; for others the data
+// set is read.
 
 #include <rondo/train/inference.hpp>
 
@@ -14,6 +14,9 @@
 #include <string>
 #include <system_error>
 #include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/dataset.hpp>
@@ -46,6 +49,41 @@ struct LoadedModel {
 
 enum class TestSet { read, left };
 
+// As models say them: names of folders need not be UTF-8.
+std::string in_utf8(const std::string& name) {
+  return nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// A label stands for the same class as in training only where the names are the same.
+void expect_same_classes(const std::vector<std::string>& of_model,
+                         const std::vector<std::string>& of_data,
+                         const std::filesystem::path& data) {
+  const std::size_t classes = std::min(of_model.size(), of_data.size());
+  for (std::size_t label = 0; label < classes; ++label) {
+    const std::string of_image = in_utf8(of_data[label]);
+    const std::string expected = in_utf8(of_model[label]);
+    if (of_image == expected) continue;
+    fail_on_file(
+        data,
+        fmt::format("its class {} is {}, and that of the model is {}", label, of_image, expected),
+        "give images of the classes that the model was trained on, by the same names");
+  }
+}
+
+// A model goes on seeing images as it saw them in training.
+void see_as_in_training(const Dataset& training, TestSet test_set,
+                        const std::filesystem::path& data, Dataset& dataset) {
+  if (training.mean.size() == dataset.mean.size()) {
+    dataset.mean = training.mean;
+    dataset.stddev = training.stddev;
+  }
+  if (training.class_names.empty()) return;
+  if (test_set == TestSet::read) {
+    expect_same_classes(training.class_names, dataset.class_names, data);
+  }
+  dataset.class_names = training.class_names;
+}
+
 Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, TestSet test_set,
                     const OwnParts& own) {
   std::optional<Dataset> described = images_described_by(file);
@@ -54,22 +92,21 @@ Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, T
   Dataset dataset = own.dataset != nullptr
                         ? *own.dataset
                         : load_dataset(experiment.data, usual.input, usual.classes);
-  // A model goes on seeing images as it saw them in training.
-  if (described && described->mean.size() == dataset.mean.size()) {
-    dataset.mean = std::move(described->mean);
-    dataset.stddev = std::move(described->stddev);
-  }
+  if (described) see_as_in_training(*described, test_set, experiment.data.path, dataset);
   return dataset;
 }
 
 // A checkpoint is of one configuration: with another one its numbers would mean something else.
 LoadedModel load_checkpoint(const Experiment& experiment, const std::filesystem::path& folder,
-                            const OwnParts& own) {
+                            TestSet test_set, const OwnParts& own) {
   const Manifest manifest = read_manifest(folder);
   expect_same_training(experiment_of(manifest), experiment);
   PreparedRun run = load_run(experiment, own.dataset, own.model);
   expect_same_layers(manifest, run.model);
   LoadedModel trained{.model = std::move(run.model), .dataset = *run.dataset};
+  see_as_in_training(
+      {.mean = manifest.mean, .stddev = manifest.stddev, .class_names = manifest.class_names},
+      test_set, experiment.data.path, trained.dataset);
   trained.weights = weights_of_checkpoint(folder, manifest, trained.model);
   return trained;
 }
@@ -88,7 +125,7 @@ LoadedModel load_model(const Experiment& experiment, const std::filesystem::path
                        TestSet test_set, const OwnParts& own = {}) {
   std::error_code ignored;
   const bool is_checkpoint = std::filesystem::is_directory(source, ignored);
-  return is_checkpoint ? load_checkpoint(experiment, source, own)
+  return is_checkpoint ? load_checkpoint(experiment, source, test_set, own)
                        : load_file(experiment, source, test_set, own);
 }
 

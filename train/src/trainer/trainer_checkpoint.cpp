@@ -285,6 +285,9 @@ void Trainer::save_checkpoint(const Moment& moment) {
                  .training_samples = dataset_->training.shape.n,
                  .training_data = digests_.training,
                  .test_data = digests_.test,
+                 .mean = dataset_->mean,
+                 .stddev = dataset_->stddev,
+                 .class_names = dataset_->class_names,
                  .layers = checksum_of_layers(model_),
                  .metrics_bytes = moment.metrics_bytes,
                  .token_trace_bytes = moment.token_trace_bytes};
