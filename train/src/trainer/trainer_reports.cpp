@@ -200,8 +200,11 @@ Work Trainer::work_since(const sync::SchemeCounters& before) {
 
 void Trainer::report_broken_images() {
   if (!dataset_->training.source) return;
-  std::int64_t own = batches_.skipped();
-  if (own_batches_) own += own_batches_->skipped();
+  // Of a replica all ranks read the same images.
+  std::int64_t own = 0;
+  if (grid_.reports_for_replica()) {
+    own = batches_.skipped() + (own_batches_ ? own_batches_->skipped() : 0);
+  }
   const auto [skipped] = sum_over_ranks(world_, std::array{static_cast<double>(own)});
   if (skipped == 0.0) return;
   log_.note("data " + counted(static_cast<std::int64_t>(skipped), "time") +
