@@ -337,6 +337,19 @@ TEST(OwnModelTest, RefusesRanksWithOtherModels) {
   });
 }
 
+// The keys would do nothing.
+TEST(OwnDataTest, RefusesAMeanBesideThatOfTheDataSet) {
+  const Dataset dataset = make_shades();
+  Experiment normalised = experiment();
+  normalised.data.mean = {0.5, 0.5, 0.5};
+  normalised.data.stddev = {0.25, 0.25, 0.25};
+  rondo::test::World{1}.run([&](transport::World& world) {
+    EXPECT_THAT(rondo::test::error_text<ConfigError>(
+                    [&] { train(world, normalised, {.dataset = &dataset}); }),
+                testing::HasSubstr("data.mean, data.stddev: the program's own data set has them"));
+  });
+}
+
 TEST(OwnSchemeTest, RefusesASchemeBesideTheOneThatUpdateNames) {
   const Dataset dataset = make_shades();
   Experiment other = experiment();

@@ -187,8 +187,12 @@ TEST(PreparedRunTest, RanksWithDifferentImagesAreToldSo) {
 TEST(PreparedRunTest, WeightsOfOneRankAloneAreRefused) {
   const ScratchFolder folder;
   const std::filesystem::path file = folder.write("model.safetensors", "1");
-  expect_refusal<DataError>([&](Experiment& e) { e.model.weights = file; },
-                            "the digest of model.weights: rank 1 has ");
+  World{2}.run([&](transport::World& world) {
+    Experiment experiment = small_experiment();
+    if (world.rank() == 1) experiment.model.weights = file;
+    EXPECT_THAT([&] { train(world, experiment, {}); },
+                ThrowsMessage<DataError>(HasSubstr("the digest of model.weights: rank 1 has ")));
+  });
 }
 
 TEST(PreparedRunTest, RanksWithDifferentTurnsToReplayAreToldSo) {

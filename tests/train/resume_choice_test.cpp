@@ -501,10 +501,14 @@ TEST(ResumeChoiceTest, AResumedRunNeedsNoFileOfWeights) {
   Experiment experiment = experiment_of("synchronous");
   experiment.model.weights = first.path() / "model.safetensors";
   const ScratchFolder folder;
-  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
+  World{2}.run([&](transport::World& world) {
+    Experiment mine = experiment;
+    if (world.rank() == 1) mine.model.weights = "/of/another/host";
+    EXPECT_NO_THROW(train::train(world, mine, {.run_folder = folder.path(), .resume = "auto"}));
+  });
   fs::remove(experiment.model.weights);
-
-  EXPECT_NO_THROW(run_in(folder.path(), 1, experiment, "auto"));
+  EXPECT_NO_THROW(run_in(folder.path(), 2, experiment, "auto"));
 }
 
 // And not a key of the grid that the planner had chosen for it.

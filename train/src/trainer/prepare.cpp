@@ -6,14 +6,15 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -119,14 +120,6 @@ std::string digest_of_values(const std::vector<Fact>& facts) {
   return digest(values);
 }
 
-// Nothing of what is no file: whoever needs it says so.
-std::vector<char> contents_of(const std::filesystem::path& file) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) return {};
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 // And sets what a run that goes on from this one compares.
 std::vector<Fact> facts_of(const Dataset& dataset, const Model& model, const Experiment& experiment,
                            DataDigests& digests) {
@@ -141,13 +134,8 @@ std::vector<Fact> facts_of(const Dataset& dataset, const Model& model, const Exp
   facts.insert(facts.end(), test.begin(), test.end());
   facts.push_back({"the digest of the mean of images", digest(dataset.mean)});
   facts.push_back({"the digest of the standard deviation of images", digest(dataset.stddev)});
-  // Told where there is none, too: all ranks have one, or no rank.
-  const auto digest_of_file = [](const std::string& file) {
-    return file.empty() ? "that of no file" : digest(contents_of(file));
-  };
-  facts.push_back({"the digest of model.weights", digest_of_file(experiment.model.weights)});
   if (is_paced(experiment)) {
-    facts.push_back({"the digest of update.replay", digest_of_file(experiment.update.replay)});
+    facts.push_back(fact_of_file("update.replay", experiment.update.replay));
   }
   return facts;
 }
@@ -200,11 +188,7 @@ void agree_on_data(transport::World& world, PreparedRun& run) {
   // A program's own source of images may fail to give its digest.
   std::vector<Fact> facts;
   agree_on(world, [&] { facts = facts_of(*run.dataset, run.model, run.experiment, run.digests); });
-  const std::string difference = difference_from_first_rank(world, facts);
-  agree_on(world, [&] {
-    if (difference.empty()) return;
-    throw DataError("data: " + difference + "; give all ranks the same files");
-  });
+  expect_same_files(world, facts);
 }
 
 // Links and kernels are measured, so that the planner's result is that of the rank that measured.
@@ -271,6 +255,28 @@ void expect_names_of_all_classes(const Dataset& dataset) {
 
 }  // namespace
 
+// What is no file has the digest of an empty one: whoever needs it says so.
+Fact fact_of_file(const std::string& key, const std::filesystem::path& file) {
+  std::error_code error;
+  std::vector<char> contents;
+  if (std::filesystem::is_regular_file(file, error)) {
+    const auto size = std::filesystem::file_size(file, error);
+    if (!error) contents.resize(size);
+    std::ifstream stream(file, std::ios::binary);
+    stream.read(contents.data(), static_cast<std::streamsize>(contents.size()));
+    contents.resize(static_cast<std::size_t>(stream.gcount()));
+  }
+  return {"the digest of " + key, file.empty() ? "that of no file" : digest(contents)};
+}
+
+void expect_same_files(transport::World& world, const std::vector<Fact>& facts) {
+  const std::string difference = difference_from_first_rank(world, facts);
+  agree_on(world, [&] {
+    if (difference.empty()) return;
+    throw DataError("data: " + difference + "; give all ranks the same files");
+  });
+}
+
 // A synthetic data set takes its shape from the model, where the experiment gives none; then the
 // model takes its own from the data set, whichever that is.
 PreparedRun load_run(const Experiment& experiment, const Dataset* own, const Model* own_model) {
@@ -294,7 +300,13 @@ PreparedRun prepare_run(transport::World& world, const Experiment& experiment, c
   // Each of these steps fails on all ranks with an error of the same type, or on none.
   agree_on_configuration(world, experiment);
   PreparedRun run;
-  agree_on(world, [&] { run = load_run(experiment, own, own_model); });
+  agree_on(world, [&] {
+    if (own != nullptr && !(experiment.data.mean.empty() && experiment.data.stddev.empty())) {
+      throw ConfigError(
+          "data.mean, data.stddev: the program's own data set has them; leave the keys out");
+    }
+    run = load_run(experiment, own, own_model);
+  });
   agree_on_data(world, run);
   if (experiment.grid.plan == "auto") choose_grid(world, run, earlier, team);
   return run;

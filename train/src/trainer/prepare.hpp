@@ -1,14 +1,17 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>
 
 #include "plan/world_costs.hpp"
+#include "trainer/agreement.hpp"
 
 namespace rondo::transport {
 class Team;
@@ -16,6 +19,12 @@ class World;
 }  // namespace rondo::transport
 
 namespace rondo::train {
+
+/// The digest of the file that `key` names. A rank whose file is missing has another one.
+[[nodiscard]] Fact fact_of_file(const std::string& key, const std::filesystem::path& file);
+
+/// Throws DataError on every rank where one has another of these than rank 0. Collective.
+void expect_same_files(transport::World& world, const std::vector<Fact>& facts);
 
 /// Digests of images and labels, wherever their files lie and whoever reads which of them.
 struct DataDigests {

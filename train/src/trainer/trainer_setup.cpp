@@ -322,7 +322,12 @@ void Trainer::expect_equal_copies() {
 // What model.skip leaves out keeps its initial values. A run that is resumed has its own weights,
 // and the file may be gone.
 void Trainer::take_weights() {
-  if (resumed_ || experiment_.model.weights.empty()) return;
+  if (resumed_) return;
+  // All ranks compare what they have: all have a file, or no rank.
+  Fact fact;
+  agree_on(world_, [&] { fact = fact_of_file("model.weights", experiment_.model.weights); });
+  expect_same_files(world_, {fact});
+  if (experiment_.model.weights.empty()) return;
   agree_on(world_, [&] {
     load_weights(experiment_.model.weights, layout_, parameters_, model_state().statistics,
                  experiment_.model.skip);
