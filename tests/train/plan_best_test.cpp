@@ -96,6 +96,31 @@ TEST(PlanBestTest, CutsNoLayerWhereTheOptimizerNeedsItWhole) {
   EXPECT_FALSE(cuts(options));
 }
 
+// Ranks with other threads compute other bits, and sharded updates that clip need all parameters.
+TEST(PlanBestTest, NoLayerIsComputedAlikeWhereThatIsNotAllowed) {
+  const auto repeats = [](const PlanOptions& options) {
+    bool some = false;
+    for (const BestPlan& plan : best_plans(one_connected(64, 4), options, FlopRate(1e9))) {
+      for (const BestLayer& layer : plan.layers) {
+        some = some || layer.split.kind == SplitKind::replica;
+      }
+    }
+    return some;
+  };
+  PlanOptions options = job(4, 2);
+  EXPECT_TRUE(repeats(options));
+  options.replicas = false;
+  EXPECT_FALSE(repeats(options));
+
+  Experiment sharded;
+  sharded.update.scheme = "sharded";
+  sharded.optimizer.clip_norm = 1.0;
+  options = job(4, 2);
+  allow_for_updates(sharded, options);
+  EXPECT_FALSE(options.replicas);
+  EXPECT_TRUE(options.whole_layers);
+}
+
 TEST(PlanBestTest, OneRankComputesAndNothingElse) {
   const Model model = make_model("resnet20");
   const std::vector<BestPlan> plans = best_plans(model, job(1, 16), FlopRate(1e9));

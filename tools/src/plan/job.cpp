@@ -147,7 +147,7 @@ PlanJob job_of(const PlanRequest& request) {
   job.plan.gradient_type = type_called(job.experiment.train.reduce_precision);
   job.plan.bucket_bytes = job.experiment.update.bucket_bytes;
   job.plan.batch_norm = scope_called(job.experiment.grid.batch_norm);
-  job.plan.whole_layers = job.experiment.optimizer.name == "lars";
+  train::allow_for_updates(job.experiment, job.plan);
   job.plan.buffered_batches = train::buffered_batches(job.experiment);
   job.plan.update_bytes = train::update_memory(job.experiment, job.model);
   // The option counts more than the configuration.

@@ -346,7 +346,7 @@ std::vector<LayerSplit> splits_of(const GridJob& job, const JobLayer& layer) {
   const int pr = job.grid.pr;
   if (job.grid.ranks() <= job.options.batch) splits.push_back({.kind = SplitKind::sample});
   if (pr == 1) return splits;
-  splits.push_back({.kind = SplitKind::replica});
+  if (job.options.replicas) splits.push_back({.kind = SplitKind::replica});
   const bool stays_whole = job.options.whole_layers || layer.spec.kind->traits().whole_channels;
   if (layer.is_fully_connected()) {
     if (job.options.whole_layers) return splits;

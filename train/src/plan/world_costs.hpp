@@ -17,11 +17,13 @@ namespace rondo::train {
 
 class BenchmarkStep;
 
-// What messages cost between the ranks of a World, and computing beside each other.
+// What messages cost between the ranks of a World, and computing beside each other; and whether
+// they compute alike.
 struct WorldCosts {
   LinkCost fabric = {};   // between two nodes; of one node, as within it
   LinkCost node = {};     // within one
   double slowdown = 1.0;  // see PlanOptions
+  bool replicas = true;   // likewise
 };
 
 // Measures an allgather of two ranks on the first rank's node, and one of two ranks on different

@@ -20,6 +20,7 @@
 #include <fmt/format.h>
 
 #include <rondo/tensor/data_type.hpp>
+#include <rondo/tensor/engine.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/parameters.hpp>
 #include <rondo/train/plan.hpp>
@@ -223,6 +224,11 @@ WorldCosts costs_of(transport::World& world, const PreparedRun& run, bool asks) 
   if (asked[0] == 0) return {};
   WorldCosts costs = measure_world(world);
   costs.slowdown = slowdown_of(world, run);
+  const auto threads = static_cast<int>(threads_of(run.experiment));
+  const std::string difference = difference_from_first_rank(world, facts_of_bits(threads));
+  std::array equal{difference.empty() ? 1 : 0};
+  world.communicator().allreduce(std::span<int>(equal), transport::ReduceOp::min).wait();
+  costs.replicas = equal[0] == 1;
   return costs;
 }
 
@@ -254,6 +260,10 @@ void expect_names_of_all_classes(const Dataset& dataset) {
 }
 
 }  // namespace
+
+std::vector<Fact> facts_of_bits(int threads) {
+  return {{"train.threads", std::to_string(threads)}, {"the processor", tensor::instruction_set()}};
+}
 
 // What is no file has the digest of an empty one: whoever needs it says so.
 Fact fact_of_file(const std::string& key, const std::filesystem::path& file) {
@@ -312,6 +322,13 @@ PreparedRun prepare_run(transport::World& world, const Experiment& experiment, c
   return run;
 }
 
+void allow_for_updates(const Experiment& experiment, PlanOptions& options) {
+  const bool clips_shares =
+      experiment.optimizer.clip_norm > 0.0 && scheme_of(experiment.update).divides_optimizer;
+  options.whole_layers = experiment.optimizer.name == "lars" || clips_shares;
+  if (clips_shares) options.replicas = false;
+}
+
 int buffered_batches(const Experiment& experiment) {
   const bool decoded = experiment.data.name == "folder";
   const int training = static_cast<int>(decoded ? decoded_ahead : copied_ahead) + 1;
@@ -323,25 +340,27 @@ namespace {
 
 PlanOptions options_of(const Model& model, const Experiment& experiment,
                        const transport::World& world, const WorldCosts& costs) {
-  return {.ranks = world.size(),
-          .batch = experiment.train.global_batch,
-          .fabric = costs.fabric,
-          .node = costs.node,
-          .ranks_per_node = ranks_per_node(world.ranks()),
-          .paths = transport::AllreducePaths(experiment.transport.allreduce),
-          .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
-          .optimizer_elements = optimizer_elements(experiment.optimizer),
-          .divides_optimizer = scheme_of(experiment.update).divides_optimizer,
-          .micro_batches = static_cast<int>(experiment.train.accumulate),
-          .threads = static_cast<int>(threads_of(experiment)),
-          .bucket_bytes = experiment.update.bucket_bytes,
-          .slowdown = costs.slowdown,
-          .type = precision_of(experiment),
-          .gradient_type = gradient_type_of(experiment),
-          .batch_norm = batch_norm_of(experiment.grid),
-          .whole_layers = experiment.optimizer.name == "lars",
-          .buffered_batches = buffered_batches(experiment),
-          .update_bytes = update_memory(experiment, model)};
+  PlanOptions options{.ranks = world.size(),
+                      .batch = experiment.train.global_batch,
+                      .fabric = costs.fabric,
+                      .node = costs.node,
+                      .ranks_per_node = ranks_per_node(world.ranks()),
+                      .paths = transport::AllreducePaths(experiment.transport.allreduce),
+                      .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
+                      .optimizer_elements = optimizer_elements(experiment.optimizer),
+                      .divides_optimizer = scheme_of(experiment.update).divides_optimizer,
+                      .micro_batches = static_cast<int>(experiment.train.accumulate),
+                      .threads = static_cast<int>(threads_of(experiment)),
+                      .bucket_bytes = experiment.update.bucket_bytes,
+                      .slowdown = costs.slowdown,
+                      .type = precision_of(experiment),
+                      .gradient_type = gradient_type_of(experiment),
+                      .batch_norm = batch_norm_of(experiment.grid),
+                      .replicas = costs.replicas,
+                      .buffered_batches = buffered_batches(experiment),
+                      .update_bytes = update_memory(experiment, model)};
+  allow_for_updates(experiment, options);
+  return options;
 }
 
 // A search that would measure more shapes takes the rest at the rates of those that it has.

@@ -26,6 +26,9 @@ namespace rondo::train {
 /// Throws DataError on every rank where one has another of these than rank 0. Collective.
 void expect_same_files(transport::World& world, const std::vector<Fact>& facts);
 
+/// Of what the bits of a gradient depend on beside the data, on this rank.
+[[nodiscard]] std::vector<Fact> facts_of_bits(int threads);
+
 /// Digests of images and labels, wherever their files lie and whoever reads which of them.
 struct DataDigests {
   std::string training = {};

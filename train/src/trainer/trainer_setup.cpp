@@ -307,9 +307,7 @@ void Trainer::expect_equal_copies() {
   }
   const auto [on_all] = sum_over_ranks(world_, std::array{copies});
   if (on_all == 0.0) return;
-  const std::string difference = difference_from_first_rank(
-      world_,
-      {{"train.threads", std::to_string(threads_)}, {"the processor", tensor::instruction_set()}});
+  const std::string difference = difference_from_first_rank(world_, facts_of_bits(threads_));
   agree_on(world_, [&] {
     if (difference.empty()) return;
     throw ConfigError(difference +

@@ -101,8 +101,11 @@ struct PlanOptions {
   tensor::DataType gradient_type = tensor::DataType::f32;
   /// The ranks that share the statistics of batch norm; best_plans() counts what that exchanges.
   BatchNormScope batch_norm = BatchNormScope::rank;
-  /// best_plans(): the optimizer needs whole layers on every rank, as "lars" does.
+  /// best_plans(): updates need whole layers on every rank, as those of "lars" do.
   bool whole_layers = false;
+  /// best_plans(): may ranks compute the same layer alike (SplitKind::replica)? Not where they have
+  /// other threads or processors, because then their bits differ.
+  bool replicas = true;
   /// Micro-batches that are in memory: computed, prepared, or of the test set. See
   /// buffered_batches().
   int buffered_batches = 3;
@@ -170,6 +173,10 @@ RONDO_TRAIN_API void rank(std::vector<GridPlan>& plans);
 /// Elements that the optimizer which [optimizer] names keeps for each parameter: 1 of "sgd" and
 /// "lars", whose momenta are kept without momentum, too, and 2 of "adam" and "adamw".
 [[nodiscard]] RONDO_TRAIN_API int optimizer_elements(const Experiment::Optimizer& optimizer);
+
+/// Sets what the updates of `experiment` ask of splits: PlanOptions::whole_layers, and replicas to
+/// false where each rank must hold all parameters, as where sharded updates clip gradients.
+RONDO_TRAIN_API void allow_for_updates(const Experiment& experiment, PlanOptions& options);
 
 /// How many micro-batches the loader of a run keeps, for PlanOptions::buffered_batches.
 [[nodiscard]] RONDO_TRAIN_API int buffered_batches(const Experiment& experiment);
