@@ -420,7 +420,10 @@ AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& ex
   const int shares = best.grid.pr * (options.divides_optimizer ? best.grid.pc : 1);
   const double update =
       table.update_seconds(layout_of(model).parameter_count / static_cast<std::size_t>(shares));
-  const double rest = options.slowdown * update + agreement_seconds(options);
+  // Replicas that step alone agree about once a second only.
+  const bool alone = scheme_of(experiment.update).steps_alone();
+  const double agreement = alone ? 0.0 : agreement_seconds(options);
+  const double rest = options.slowdown * update + agreement;
   AutomaticGrid chosen{
       .grid = grid_keys(best),
       .expected = expectation(best, rest, costs, world.nodes(), table.measurements()) + unkept};
