@@ -3,6 +3,8 @@
 // it checks what would end it: an abort, a peer that has failed or ended, the deadline.
 // Request::test() makes the same checks without waiting.
 
+#include "core/wait.hpp"
+
 #include <poll.h>
 #include <sched.h>
 
@@ -34,8 +36,7 @@ using namespace std::chrono_literals;
 // keeping a core busy.
 constexpr auto spin_time = 40us;
 constexpr auto yield_time = 200us;
-// How often a wait that is awake checks for aborts and lost peers, and how long it sleeps at once.
-constexpr auto check_interval = 2ms;
+// How long a wait sleeps at once.
 constexpr auto sleep_slice = 50ms;
 constexpr auto fabric_slice = 10ms;
 constexpr auto unarmed_slice = 100us;
@@ -52,88 +53,7 @@ constexpr std::chrono::nanoseconds grace_of_left = 2s;
 constexpr std::chrono::nanoseconds longest_postponement = 2s;
 constexpr int pauses_per_check = 16;
 
-/// An operation that is waited for.
-struct Awaited {
-  CommunicatorCore* communicator;
-  OperationRecord* record;
-};
-
-/// One rank's wait for the first of some operations to end: first awake, then yielding, then
-/// asleep, until one has finished or something ends the wait (deadline, abort, a lost or a failed
-/// peer of any of them).
-class Wait {
- public:
-  /// For any of `all`, which is lent and not empty.
-  Wait(std::span<const Awaited> all, const CommunicatorCore::WaitLimit& limit);
-
-  /// True when an operation has finished, false when `limit` has passed; throws the Error that
-  /// ends the wait, which is failing().
-  [[nodiscard]] bool run();
-  /// The communicator of the operation that was looked at last.
-  [[nodiscard]] CommunicatorCore& failing() const noexcept { return *communicator_; }
-
-  /// One look at what would end the wait, instead of waiting.
-  void check_peers();
-  /// Tells for whom this rank waits, if it has wanted the operation for half of its deadline.
-  void tell_if_late();
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  void look_at(const Awaited& awaited) noexcept;
-  void look_at_clock() noexcept;
-  [[nodiscard]] bool any_finished() const noexcept;
-  void put_off_losses() noexcept;
-  void rest();
-  void sleep();
-  void sleep_on_doorbell(std::uint32_t bell, std::chrono::nanoseconds slice);
-  void sleep_on_fabric(std::uint32_t bell, std::chrono::nanoseconds slice);
-  void check();
-  void check_aborts();
-  void check_failed_peers();
-  /// A member that has ended, and for how long nothing may arrive before that is an error.
-  struct Loss {
-    std::size_t member;
-    std::chrono::nanoseconds grace;
-  };
-  void check_loss(const Loss& loss);
-  [[nodiscard]] Error loss_error(const Loss& loss) const;
-  void check_unobserved();
-  [[nodiscard]] bool needs_unobserved() const;
-  [[nodiscard]] std::optional<int> find_unobserved() const;
-  [[nodiscard]] bool is_quiet_for(std::chrono::nanoseconds grace);
-  [[nodiscard]] bool is_put_off_too_long(std::size_t member);
-  void throw_if_lost() const;
-  void drain_arrivals();
-  [[nodiscard]] std::optional<Loss> find_loss() const;
-  [[nodiscard]] bool is_loss(std::size_t member) const;
-  [[nodiscard]] std::chrono::nanoseconds grace(std::size_t member) const;
-  void check_deadline();
-  void report_stall(const std::vector<int>& missing);
-  [[noreturn]] void throw_deadline(const std::vector<int>& missing, const Fault& fault) const;
-  void note_arrival();
-  void account();
-
-  std::span<const Awaited> all_;
-  CommunicatorCore* communicator_;  // of the operation that is looked at
-  OperationRecord* record_;
-  WorldCore& world_;
-  CommunicatorCore::WaitLimit given_;
-  std::chrono::nanoseconds limit_;
-  bool limit_passed_ = false;  // of its own
-  std::uint64_t moves_seen_;
-  Clock::time_point begin_;
-  Clock::time_point idle_since_;
-  Clock::time_point now_;
-  Clock::time_point checked_at_;
-  bool stall_reported_ = false;
-  FaultSearch fault_search_;
-
-  // For the counters: what the transport worked while this waited is counted where it works.
-  bool arrived_ = false;
-  std::chrono::nanoseconds waited_{0};
-  std::chrono::nanoseconds work_before_{0};
-};
+}  // namespace
 
 Wait::Wait(std::span<const Awaited> all, const CommunicatorCore::WaitLimit& limit)
     : all_(all),
@@ -493,109 +413,6 @@ void Wait::account() {
   if (!arrived_) waited_ = std::max<std::chrono::nanoseconds>(total - work, 0ns);
   counters.waiting += waited_;
   counters.communicating += std::max<std::chrono::nanoseconds>(total - work - waited_, 0ns);
-}
-
-}  // namespace
-
-// An operation that is complete at once waits for nothing, and so would never look for an abort by
-// another thread of this rank.
-void CommunicatorCore::fail_if_own_abort() {
-  if (failure_ || !world_->has_aborted_itself()) return;
-  if (const auto error = world_->aborted()) fail(*error);
-}
-
-// Throws the communicator's failure, also when another operation was what failed.
-bool CommunicatorCore::wait(OperationRecord& record, const WaitLimit& limit) {
-  // Most small operations end within a microsecond: no clock is read for them, unless they were
-  // waited for before.
-  const bool was_waited_for = !record.finished() && record.wanted_since.has_value();
-  fail_if_own_abort();
-  constexpr int quick_checks = 64;
-  for (int i = 0; i < quick_checks && !record.finished() && !world_->oversubscribed(); ++i) {
-    world_->progress();
-  }
-  if (!record.finished()) {
-    const Awaited awaited{.communicator = this, .record = &record};
-    try {
-      if (!Wait({&awaited, 1}, limit).run()) return false;
-      record.stamp.end();
-    } catch (const Error& error) {
-      fail(error);
-    }
-  } else if (was_waited_for) {
-    record.stamp.end();
-  }
-  world_->stalls().end(record);  // also where another call has seen its end
-  if (record.stage == Stage::failed) throw Error(failure_.value());
-  return true;
-}
-
-// The request that ended is emptied, so that the next call finds another. One whose operation has
-// failed throws, and stays.
-std::optional<std::size_t> CommunicatorCore::wait_any(
-    std::span<Request> requests, std::optional<std::chrono::nanoseconds> limit) {
-  std::vector<Awaited> all;
-  // The request that ends may be the last that refers to the World, whose lock is held here.
-  std::shared_ptr<CommunicatorCore> keeps_world;
-  for (const Request& request : requests) {
-    if (request.record_ == nullptr) continue;
-    all.push_back({request.core_.get(), request.record_});
-    keeps_world = request.core_;
-  }
-  if (all.empty()) return std::nullopt;
-  const std::lock_guard entry(all.front().communicator->world().lock());
-  const auto first_ended = [requests] {
-    return std::ranges::find_if(requests, [](const Request& request) {
-      return request.record_ != nullptr && request.record_->finished();
-    });
-  };
-  for (const Awaited& awaited : all) awaited.communicator->fail_if_own_abort();
-  auto ended = first_ended();
-  if (ended == requests.end()) {
-    Wait wait(all, {.limit = limit});
-    try {
-      if (!wait.run()) return std::nullopt;
-    } catch (const Error& error) {
-      wait.failing().fail(error);
-    }
-    ended = first_ended();
-    ended->record_->stamp.end();
-  }
-  ended->core_->world().stalls().end(*ended->record_);
-  if (ended->record_->stage == Stage::failed) throw Error(ended->core_->failure_.value());
-  *ended = Request();
-  return static_cast<std::size_t>(ended - requests.begin());
-}
-
-// Called by every Request::test(): a look at all peers each time would cost more than the test.
-void CommunicatorCore::check_peers(OperationRecord& record) {
-  const auto now = std::chrono::steady_clock::now();
-  if (now - round_began_at_ >= check_interval) {
-    round_began_at_ = now;
-    ++round_of_checks_;
-  }
-  if (record.checked_in == round_of_checks_) return;
-  record.checked_in = round_of_checks_;
-  const Awaited awaited{.communicator = this, .record = &record};
-  try {
-    Wait wait({&awaited, 1}, {});
-    wait.check_peers();
-    wait.tell_if_late();
-  } catch (const Error& error) {
-    fail(error);
-  }
-}
-
-// Buffers are lent until their operation has ended, so a Request waits when it is destroyed.
-void CommunicatorCore::release(OperationRecord& record) noexcept {
-  try {
-    static_cast<void>(wait(record, {}));
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nothing can be thrown here
-    // The communicator is poisoned; its next call tells.
-  }
-  world_->stalls().end(record);
-  record.held = false;
-  recycle(record);
 }
 
 }  // namespace rondo::transport
