@@ -218,6 +218,21 @@ TEST_P(LinkTcpTest, FailsBothSidesOfAConnectionForWhichThereIsNoDescriptor) {
   EXPECT_THAT(link(1).error_text(receiving), HasSubstr("Too many open files"));
 }
 
+// The lower rank's connection would count, but it makes none.
+TEST_P(LinkTcpTest, ConnectsAgainToAPeerThatHadNoDescriptorAndNothingToSend) {
+  const Bytes data = pattern(4, 5);
+  Transfer sending;
+  link(1).post_send(0, 1, data, sending);  // connects
+  link(1).progress();                      // sends the request
+  {
+    const NoMoreDescriptors none;
+    for (int i = 0; i < 200; ++i) link(0).progress();
+  }
+
+  EXPECT_EQ(receive(0, 1, 1, data.size()), data);
+  EXPECT_TRUE(finish(sending) && sending.done()) << link(1).error_text(sending);
+}
+
 // The kernel reports that there is none whether somebody calls or not.
 TEST_P(LinkTcpTest, NeedsNoDescriptorWhileNobodyCalls) {
   Bytes room(4);
@@ -288,6 +303,10 @@ class ForeignProcess {
     EXPECT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
+  [[nodiscard]] bool is_answered() const {
+    char byte = 0;
+    return ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT) == 1;
+  }
   [[nodiscard]] bool is_dropped() const {
     char byte = 0;
     const ssize_t got = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
@@ -315,6 +334,28 @@ TEST_P(LinkTcpTest, DropsUnverifiedConnectionsAndServesItsPeers) {
   EXPECT_TRUE(speaks_http.is_dropped());
   EXPECT_FALSE(says_nothing.is_dropped());
   exchange(0, 1, 4, pattern(100, 4));
+}
+
+// It computed while they connected.
+TEST(LinkTcpCrowdTest, AdmitsAllPeersThatHaveConnectedMeanwhile) {
+  constexpr int ranks = 400;
+  const auto late = open_tcp(0, ranks);
+  const auto peer = open_tcp(1, ranks);
+  const std::string address = late->address();
+  const tcp::Key key = tcp::Destination::parse(address, {"lo"}).value().key;
+  std::list<ForeignProcess> peers;
+  for (int rank = 1; rank < ranks; ++rank) {
+    late->connect(rank, peer->address());
+    const tcp::ConnectRequest request{.magic = tcp::request_magic,
+                                      .key = key,
+                                      .rank = static_cast<std::uint32_t>(rank),
+                                      .size = ranks};
+    peers.emplace_back(address).say(std::as_bytes(std::span(&request, 1)));
+  }
+
+  for (int i = 0; i < 200; ++i) late->progress();
+
+  EXPECT_TRUE(std::ranges::all_of(peers, &ForeignProcess::is_answered));
 }
 
 TEST_P(LinkTcpTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {

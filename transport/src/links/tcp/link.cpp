@@ -30,8 +30,9 @@ namespace {
 // Calls of progress() between two looks for connections, when nobody is awaited, and between two
 // looks for peers that are cut off.
 constexpr unsigned calls_between_looks = 64;
-// Connections whose request has not been received; the oldest goes when there are more.
-constexpr std::size_t most_unverified = 256;
+// Connections that have sent no request, besides those that the peers may have under way; the
+// oldest goes when there are more.
+constexpr std::size_t spare_unverified = 128;
 
 std::string names_of(const std::vector<std::string>& interfaces) {
   std::string text;
@@ -76,6 +77,8 @@ class TcpLink final : public Link {
   bool step(int rank, Peer& peer);
   void look_for_cuts();
   bool look_for_connections();
+  bool verify(UnverifiedConnection& connection);
+  [[nodiscard]] std::size_t most_unverified() const noexcept;
   void fail_callers(int error);
   void admit(const ConnectRequest& request, shm::Descriptor socket);
   void watch(Peer& peer);
@@ -275,37 +278,49 @@ void TcpLink::send_now() {
 }
 
 void TcpLink::look_for_cuts() {
+  const Clock::time_point now = Clock::now();
   for (const int rank : listed_) {
-    peers_[static_cast<std::size_t>(rank)].give_up_if_cut_off(pools_);
+    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    peer.give_up_if_cut_off(pools_);
+    peer.connect_again(pools_, now);
   }
+}
+
+// Each peer may have made its connections and compute before it sends the requests.
+std::size_t TcpLink::most_unverified() const noexcept {
+  return peers_.size() * endpoint_.sockets().size() + spare_unverified;
 }
 
 bool TcpLink::look_for_connections() {
   bool moved = false;
   Endpoint::Accepted came = endpoint_.accept();
   for (; came.socket.valid(); came = endpoint_.accept()) {
-    if (unverified_.size() == most_unverified) unverified_.erase(unverified_.begin());
-    unverified_.push_back({.socket = std::move(came.socket)});
     moved = true;
+    UnverifiedConnection connection{.socket = std::move(came.socket)};
+    if (verify(connection)) continue;
+    if (unverified_.size() >= most_unverified()) unverified_.erase(unverified_.begin());
+    unverified_.push_back(std::move(connection));
   }
   if (came.error != 0) {
     fail_callers(came.error);
     moved = true;
   }
-  for (std::size_t i = 0; i < unverified_.size();) {
-    ConnectRequest request;
-    const HandshakeStep step = receive_request(unverified_[i], request, Clock::now());
-    if (step == HandshakeStep::waits) {
-      i += 1;
-      continue;
-    }
-    watch(unverified_[i].socket.get(), 0, unverified_[i].watched);
-    shm::Descriptor socket = std::move(unverified_[i].socket);
-    unverified_.erase(unverified_.begin() + static_cast<std::ptrdiff_t>(i));
-    moved = true;
-    if (step == HandshakeStep::done && endpoint_.knows(request)) admit(request, std::move(socket));
+  const std::size_t verified =
+      std::erase_if(unverified_, [this](UnverifiedConnection& one) { return verify(one); });
+  return moved || verified > 0;
+}
+
+// Receives its request. False: that has not come yet. Else the connection has been admitted, or is
+// to be closed.
+bool TcpLink::verify(UnverifiedConnection& connection) {
+  ConnectRequest request;
+  const HandshakeStep step = receive_request(connection, request, Clock::now());
+  if (step == HandshakeStep::waits) return false;
+  watch(connection.socket.get(), 0, connection.watched);
+  if (step == HandshakeStep::done && endpoint_.knows(request)) {
+    admit(request, std::move(connection.socket));
   }
-  return moved;
+  return true;
 }
 
 // A connection could not be taken, and nobody knows whose it was. So all fail that are awaited and

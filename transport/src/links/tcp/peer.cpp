@@ -49,6 +49,10 @@ bool is_cut_off(int socket) noexcept {
   return unanswered && info.tcpi_last_ack_recv > longest_silence_ms;
 }
 
+// The other side had it in its queue, and has closed it. Where nobody listens any more, the kernel
+// refuses it instead.
+bool is_closed_by_peer(int error) noexcept { return error == EPIPE || error == ECONNRESET; }
+
 bool is_unacknowledged(int socket) noexcept {
   int bytes = 0;
   return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes > 0;
@@ -96,14 +100,20 @@ bool Peer::continue_connecting(Pools& pools, ConnectRequest request, bool yields
   } else if (step == HandshakeStep::done) {
     open(std::move(socket_), pools);
     make_rails();
-  } else if (yields && !connects) {
+  } else if (yields && (!connects || (step == HandshakeStep::failed && is_closed_by_peer(errno)))) {
     socket_ = {};
     watched = 0;
     state_ = State::yielding;
+    refused_at_ = std::chrono::steady_clock::now();
   } else {
     fail(pools, connects && step == HandshakeStep::failed ? failure_of(errno) : Failure::refused);
   }
   return true;
+}
+
+void Peer::connect_again(Pools& pools, std::chrono::steady_clock::time_point now) noexcept {
+  constexpr std::chrono::seconds moment{1};
+  if (state_ == State::yielding && now - refused_at_ > moment) connect(pools);
 }
 
 // If the peer has gone already, an own attempt will find out.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -116,6 +117,9 @@ class Peer {
   /// Goes on with it. `request` says which rank this is; `yields`: the peer's own connection counts
   /// when both make one. True if anything changed.
   bool continue_connecting(Pools& pools, ConnectRequest request, bool yields) noexcept;
+  /// Makes one more connection when the peer has refused one and, a moment later, none of its own
+  /// has come: it may have had no descriptor for it.
+  void connect_again(Pools& pools, std::chrono::steady_clock::time_point now) noexcept;
   /// Takes the connection that the peer has made, and gives up an own attempt.
   void admit(Pools& pools, shm::Descriptor socket) noexcept;
 
@@ -203,6 +207,7 @@ class Peer {
 
   Destination destination_{};
   State state_ = State::unknown;
+  std::chrono::steady_clock::time_point refused_at_;  // since when the state is `yielding`
   Failure failure_ = Failure::none;
   shm::Descriptor socket_;
   std::vector<Rail> rails_;  // as many as both sides can have
