@@ -279,6 +279,34 @@ TEST(ShmLinkTest, UsesBoundedMemoryForLargeMessages) {
   EXPECT_LT(ranks.memory(0).control().size() - before, bounce_bytes + 64 * 1024);
 }
 
+// As one that computes for long, or that has died.
+TEST(ShmLinkTest, ReachesOthersWhileAPeerLeavesItsMessagesHalfReceived) {
+  constexpr std::size_t messages = 40;
+  ShmLinks ranks(3);
+  const auto data = filled(bounce_bytes, 1);
+  std::vector<std::vector<std::byte>> room(messages + 1, std::vector<std::byte>(data.size()));
+  std::deque<Transfer> sends(messages + 1);
+  std::deque<Transfer> receives(messages + 1);
+  for (std::size_t i = 0; i < messages; ++i) {
+    ranks.link(1).post_recv(0, i, room[i], receives[i]);
+    ranks.link(0).post_send(1, i, data, sends[i]);
+  }
+  ranks.link(1).progress();  // asks for all of them
+  while (ranks.link(0).progress()) continue;
+
+  ranks.link(0).post_send(2, 1, data, sends[messages]);
+  ranks.link(2).post_recv(0, 1, room[messages], receives[messages]);
+  for (bool moved = true; moved;) {
+    moved = ranks.link(0).progress();
+    moved = ranks.link(2).progress() || moved;
+  }
+
+  EXPECT_TRUE(sends[messages].done() && receives[messages].done());
+  EXPECT_EQ(room[messages], data);
+  ranks.settle();
+  EXPECT_TRUE(std::ranges::all_of(receives, &Transfer::done));
+}
+
 // One message of each size to the other rank, which answers with it.
 void exchange_all_sizes(ShmLinks& ranks, std::span<std::byte> there, std::span<std::byte> here) {
   for (const std::size_t bytes : sizes) {

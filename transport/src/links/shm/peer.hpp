@@ -78,6 +78,7 @@ struct ShmPeer {
   RingWriter out = {};       ///< attached on first use
   Fifo<Send> waiting = {};   ///< for a free slot, in the order posted
   bool has_waiting = false;  ///< is in the sender's list of such peers
+  std::size_t bounces = 0;   ///< buffers that its messages have; a rank that died keeps them
 
   RingReader in = {};                ///< attached once the peer has made it
   Fifo<Receive> posted = {};         ///< not matched, in the order posted
@@ -115,8 +116,9 @@ class SendMemory {
   /// by storing `consumed`. Throws Error(out_of_memory).
   [[nodiscard]] EagerBuffer* acquire_eager();
 
-  /// bounce_bytes bytes; null when all bounce buffers are in use. Throws Error(out_of_memory).
-  [[nodiscard]] std::byte* acquire_bounce();
+  /// bounce_bytes bytes for a message to a peer whose messages have `of_peer` such buffers already;
+  /// null when it has to wait for one of them. Throws Error(out_of_memory).
+  [[nodiscard]] std::byte* acquire_bounce(std::size_t of_peer);
   void release(std::byte* bounce) noexcept { bounces_.push_back(bounce); }
 
   /// Where in the control segment something of it lies.
@@ -126,6 +128,7 @@ class SendMemory {
   void make_states();
   void make_eager();
   [[nodiscard]] EagerBuffer* next_eager() noexcept;
+  [[nodiscard]] bool may_have_bounce(std::size_t of_peer) const noexcept;
 
   shm::RankMemory* mine_;
   std::vector<MessageState*> states_;  // free ones; never grows in release()

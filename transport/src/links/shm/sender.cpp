@@ -20,7 +20,9 @@ constexpr std::size_t states_at_once = 32;
 constexpr std::size_t eager_at_once = 8;
 // Buffers of one rank, for all its peers together.
 constexpr std::size_t most_eager = 64;
+// Bounce buffers that may be in use before a peer gets its second; and those of one peer.
 constexpr std::size_t most_bounces = 16;
+constexpr std::size_t most_bounces_of_peer = 4;
 // Eager buffers that are looked at for a free one: a message that finds none is announced instead.
 constexpr int eager_tries = 4;
 
@@ -89,9 +91,15 @@ void SendMemory::make_eager() {
   }
 }
 
-std::byte* SendMemory::acquire_bounce() {
+// A peer that computes, or has died, keeps its buffers: it may not hold up messages to others.
+bool SendMemory::may_have_bounce(std::size_t of_peer) const noexcept {
+  const std::size_t in_use = bounces_made_ - bounces_.size();
+  return of_peer == 0 || (of_peer < most_bounces_of_peer && in_use < most_bounces);
+}
+
+std::byte* SendMemory::acquire_bounce(std::size_t of_peer) {
+  if (!may_have_bounce(of_peer)) return nullptr;
   if (bounces_.empty()) {
-    if (bounces_made_ == most_bounces) return nullptr;
     bounces_.reserve(bounces_made_ + 1);
     const std::uint64_t offset = shm::append(mine_->control(), bounce_bytes);
     bounces_made_ += 1;
@@ -217,7 +225,10 @@ bool Sender::step(Send& send, std::size_t& budget, bool& moved) {
     return false;
   }
   if (send.transfer != nullptr) finish(*send.transfer, Failure::none);
-  if (send.bounce != nullptr) memory_.release(send.bounce);
+  if (send.bounce != nullptr) {
+    memory_.release(send.bounce);
+    send.to->bounces -= 1;
+  }
   memory_.release(state);
   sends_.release(send);
   moved = true;
@@ -240,8 +251,9 @@ bool Sender::try_fill(Send& send, std::size_t& budget) {
 bool Sender::fill(Send& send, std::size_t& budget) {
   MessageState& state = *send.state;
   if (send.bounce == nullptr) {
-    send.bounce = memory_.acquire_bounce();
+    send.bounce = memory_.acquire_bounce(send.to->bounces);
     if (send.bounce == nullptr) return false;
+    send.to->bounces += 1;
     // Relaxed: the first fragment's release makes it visible.
     state.bounce.store(memory_.offset_of(send.bounce), std::memory_order_relaxed);
   }
