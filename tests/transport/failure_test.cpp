@@ -107,6 +107,23 @@ TEST_P(AnyFailureTest, PoisonsTheCommunicatorAndNoOther) {
   });
 }
 
+// A connection that must be closed to cancel it is needed by the others, too.
+TEST_P(AnyFailureTest, KeepsACommunicatorWhenAnotherFailsWithASendThatNobodyReceives) {
+  world(2).run([](World& world) {
+    Communicator failing = world.communicator().split(0);
+    const std::vector<std::int32_t> data(1 << 20U);
+    std::vector<std::int32_t> sum(1, 1);
+
+    Request send;
+    if (world.rank() == 0) send = failing.send(std::span(data), 1, 5);
+    Request other = world.rank() == 0 ? failing.barrier() : failing.allreduce(std::span(sum));
+    EXPECT_THROW(other.wait(), Error);
+    world.communicator().allreduce(std::span(sum)).wait();
+
+    EXPECT_EQ(sum[0], 2);
+  });
+}
+
 TEST_P(AnyFailureTest, NamesTheLostRankAndTheOperation) {
   world(4).run_without(3, [](World& world) {
     std::vector<double> data(100'000);

@@ -3,10 +3,15 @@
 // over tcp and within shared memory, whose own are here. A plug-in that is not built is missing
 // from the list of tests.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <list>
 #include <memory>
+#include <span>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -209,6 +214,86 @@ TEST(LinkUcxTest, FailsMessagesToAPeerThatHasGone) {
 
   EXPECT_TRUE(sending.failed());
   EXPECT_NE(links[0]->error_text(sending), "");
+}
+
+// Its peer takes part meanwhile.
+TEST(LinkUcxTest, KeepsTheConnectionWhenAReceiveIsCancelledWhoseMessageIsComing) {
+  auto links = connected(2, "tcp");
+  const std::vector<std::byte> large(std::size_t{16} << 20U, std::byte{5});
+  std::vector<std::byte> room(large.size());
+  std::array<std::byte, 4> small{};
+  Transfer sending;
+  Transfer coming;
+  links[1]->post_recv(0, 1, room, coming);
+  links[0]->post_send(1, 1, large, sending);
+  while (room.front() != large.front()) {
+    for (const auto& link : links) link->progress();
+  }
+  ASSERT_TRUE(coming.pending());
+
+  std::jthread peer([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) links[0]->progress();
+  });
+  links[1]->cancel(coming);
+  peer = {};
+
+  EXPECT_FALSE(coming.pending());
+  Transfer receiving;
+  links[1]->post_recv(0, 2, small, receiving);
+  Transfer next;
+  links[0]->post_send(1, 2, small, next);
+  while (sending.pending() || receiving.pending() || next.pending()) {
+    for (const auto& link : links) link->progress();
+  }
+  EXPECT_TRUE(sending.done() && receiving.done() && next.done()) << links[1]->error_text(receiving);
+}
+
+// What has come, and what comes later, of all sizes; but no other tags.
+TEST(LinkUcxTest, ThrowsAwayWhatIsDiscarded) {
+  constexpr std::uint64_t kind = 1U << 20U;
+  auto links = connected(2, "tcp");
+  const std::vector<std::byte> data(std::size_t{16} << 20U, std::byte{5});
+  std::vector<std::byte> room(data.size());
+  std::list<Transfer> transfers;
+  const auto send_all = [&](std::uint64_t tag) {
+    for (const std::size_t bytes :
+         {std::size_t{0}, std::size_t{2}, std::size_t{10'000}, data.size()})
+      links[0]->post_send(1, tag, std::span(data).first(bytes), transfers.emplace_back());
+  };
+  links[1]->post_recv(0, 8, room, transfers.emplace_back());
+  send_all(7);
+  for (int i = 0; i < 1'000; ++i) {
+    for (const auto& link : links) link->progress();
+  }
+
+  links[1]->discard(0, 7, kind - 1);
+  send_all(7 + kind);
+  links[0]->post_send(1, 8, data, transfers.emplace_back());
+  while (std::ranges::any_of(transfers, &Transfer::pending)) {
+    for (const auto& link : links) link->progress();
+  }
+
+  EXPECT_TRUE(std::ranges::all_of(transfers, &Transfer::done));
+  EXPECT_EQ(room, data);
+}
+
+// Until a receive names the tag again.
+TEST(LinkUcxTest, ReceivesATagThatWasDiscarded) {
+  auto links = connected(2, "tcp");
+  const std::array<std::byte, 4> data{std::byte{3}};
+  std::array<std::byte, 4> room{};
+  Transfer sending;
+  Transfer receiving;
+
+  links[1]->discard(0, 7, 0xFF);
+  links[1]->post_recv(0, 7, room, receiving);
+  links[0]->post_send(1, 7, data, sending);
+  while (sending.pending() || receiving.pending()) {
+    for (const auto& link : links) link->progress();
+  }
+
+  EXPECT_TRUE(receiving.done());
+  EXPECT_EQ(room, data);
 }
 
 // Within shared memory UCX has no way to give up a message that is coming in while its sender does

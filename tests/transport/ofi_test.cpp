@@ -422,23 +422,6 @@ TEST_F(OfiCancelledSendTest, FailsWhatFollowsToItsPeerAndSaysWhy) {
   EXPECT_THAT(links_[0].error_text(next), HasSubstr("closed to cancel a message"));
 }
 
-// Its members had the connection to the peer closed, which the other communicators needed.
-TEST(OfiWorldTest, KeepsACommunicatorWhenAnotherFailsWithASendThatNobodyReceives) {
-  test::World(test::Backend::ofi_tcp, 2).run([](World& world) {
-    Communicator failing = world.communicator().split(0);
-    const std::vector<std::int32_t> data(mebibyte);
-    std::vector<std::int32_t> sum(1, 1);
-
-    Request send;
-    if (world.rank() == 0) send = failing.send(std::span(data), 1, 5);
-    Request other = world.rank() == 0 ? failing.barrier() : failing.allreduce(std::span(sum));
-    EXPECT_THROW(other.wait(), Error);
-    world.communicator().allreduce(std::span(sum)).wait();
-
-    EXPECT_EQ(sum[0], 2);
-  });
-}
-
 TEST(OfiLinkTest, WakesASleeperWhenAMessageComes) {
   Links links(2);
   std::byte data{7};

@@ -7,7 +7,7 @@
 // Messages are given up one by one or with their peer. A message that still waits here is dropped,
 // and a receive that has no message yet is cancelled by libfabric. But no provider cancels a send,
 // nor a message that is coming in: libfabric refers to its memory until the peer has done its part,
-// and the peer may never do it. Such a message gets cancel_patience to end by itself. Then the
+// and the peer may never do it. Such a message may take a CancelPatience to end by itself. Then the
 // connection to its peer is closed, which puts the memory out of libfabric's reach, costs what else
 // was under way with this peer, and leaves all other peers alone. Providers without connections of
 // their own leave only the endpoint to be closed, and with it every peer.
@@ -125,11 +125,6 @@ int OfiPeer::connect(const Endpoint& endpoint, std::string_view blob) {
 }
 
 namespace {
-
-// How long a cancelled message may take to end by itself before its connection is closed. The peer
-// needs processor time for its part. 100 ms were too short on few cores with other work: the
-// connection was closed although the peer was about to answer.
-constexpr std::chrono::milliseconds cancel_patience{500};
 
 /// What libfabric compares: `tag` alone where receives name an address, else with the sender.
 std::uint64_t wire_tag(const Endpoint& endpoint, std::int32_t sender, std::uint64_t tag) {
@@ -444,23 +439,12 @@ void OfiLink::cancel(Transfer& transfer) noexcept {
 bool OfiLink::cancel_alone(OfiMessage& message, const Transfer& transfer) noexcept {
   message.cancelled = true;
   fi_cancel(&endpoint_.ep->fid, &message.context);
-  const auto deadline = cancel_deadline();
+  const auto deadline = patience_.deadline();
   while (transfer.pending()) {
     progress();
     if (transfer.pending() && Clock::now() > deadline) return false;
   }
   return true;
-}
-
-/// How long a cancel may wait. An operation that is given up cancels many messages, maybe to many
-/// peers that do not answer: those that follow each other share one cancel_patience, and have a
-/// little each for what needs no peer.
-OfiLink::Clock::time_point OfiLink::cancel_deadline() noexcept {
-  constexpr std::chrono::milliseconds little{1};
-  constexpr std::chrono::seconds lull{1};
-  const auto now = Clock::now();
-  if (now > cancel_ends_ + lull) cancel_ends_ = now + cancel_patience;
-  return std::max(cancel_ends_, now + little);
 }
 
 /// Closes the connection to `rank` and ends all messages to and from it. False when the provider

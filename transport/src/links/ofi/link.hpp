@@ -14,6 +14,7 @@
 
 #include <rdma/fabric.h>
 
+#include "links/cancel_patience.hpp"
 #include "links/fifo.hpp"
 #include "links/link.hpp"
 #include "links/ofi/endpoint.hpp"
@@ -186,7 +187,6 @@ class OfiLink final : public Link {
 
   // Giving up.
   bool cancel_alone(OfiMessage& message, const Transfer& transfer) noexcept;
-  [[nodiscard]] Clock::time_point cancel_deadline() noexcept;
   bool close_connection(std::int32_t rank) noexcept;
   [[nodiscard]] bool has_posted(std::int32_t rank) noexcept;
   void abandon(OfiMessage& message, std::int32_t error) noexcept;
@@ -208,8 +208,8 @@ class OfiLink final : public Link {
   std::size_t inject_bytes_;
   std::size_t longest_;
   std::int32_t rank_;
-  std::int32_t error_ = 0;         // once the endpoint is closed
-  Clock::time_point cancel_ends_;  // of the cancels that follow each other closely
+  std::int32_t error_ = 0;  // once the endpoint is closed
+  CancelPatience patience_;
 };
 
 }  // namespace rondo::transport::ofi

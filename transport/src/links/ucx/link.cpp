@@ -1,9 +1,9 @@
 // The link over UCX, and what its plug-in exports.
 //
 // UCX's tag is the sender's rank in the upper 16 bits, then the link's 48. What the link keeps of a
-// message lives in UCX's own request, so posting allocates nothing. A cancelled send, or a message
-// that has begun to arrive, ends only with its connection: UCX has no other way to let go of
-// memory.
+// message lives in UCX's own request, so posting allocates nothing. UCX cancels no send, nor a
+// message that has begun to arrive: such a message may take a CancelPatience to end by itself, and
+// then ends with its connection.
 
 #include <ucp/api/ucp.h>
 
@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "links/cancel_patience.hpp"
 #include "links/plugin.hpp"
 #include "links/registered_memory.hpp"
 #include "links/ucx/context.hpp"
@@ -32,6 +33,11 @@ constexpr std::chrono::milliseconds release_time{250};
 
 constexpr unsigned rank_shift = 48;
 constexpr std::uint64_t whole_tag = ~std::uint64_t{0};
+
+/// With which `tag` comes from `rank`.
+std::uint64_t tag_of(int rank, std::uint64_t tag) noexcept {
+  return static_cast<std::uint64_t>(rank) << rank_shift | tag;
+}
 
 // What other ranks need to reach this worker.
 std::string own_address(ucp_worker_h worker) {
@@ -79,6 +85,7 @@ class UcxLink final : public Link {
                  Transfer& transfer) override;
   bool progress() override;
   void cancel(Transfer& transfer) override;
+  void discard(int rank, std::uint64_t tag, std::uint64_t mask) override;
   [[nodiscard]] std::optional<int> arm() override;
 
   [[nodiscard]] std::string address() const override { return address_; }
@@ -98,7 +105,15 @@ class UcxLink final : public Link {
                        void* link);
   static void end(void* request, ucs_status_t status, std::uint64_t bytes);
 
+  // What is thrown away when it comes: by the whole tag.
+  struct Discarded {
+    std::uint64_t tag = 0;
+    std::uint64_t mask = 0;
+  };
+
   ucs_status_t open(UcxPeer& peer);
+  void throw_away();
+  void throw_away(ucp_tag_message_h message);
   void start(ucs_status_ptr_t request, UcxPeer& peer, Transfer& transfer, std::uint64_t bytes,
              bool receives);
   void fail(UcxPeer& peer, ucs_status_t why);
@@ -116,6 +131,8 @@ class UcxLink final : public Link {
   std::string address_;
   std::vector<UcxPeer> peers_;
   Registrations registrations_;
+  std::vector<Discarded> discarded_;
+  CancelPatience patience_;
   std::uint64_t own_tag_;
   int descriptor_ = -1;
   bool has_sent_ = false;
@@ -158,7 +175,7 @@ UcxLink::UcxLink(const LinkOptions& options)
     : ucx_(options),
       address_(own_address(ucx_.worker)),
       peers_(static_cast<std::size_t>(options.size)),
-      own_tag_(static_cast<std::uint64_t>(options.rank) << rank_shift) {
+      own_tag_(tag_of(options.rank, 0)) {
   if (ucp_worker_get_efd(ucx_.worker, &descriptor_) != UCS_OK) {
     throw OpenError("no descriptor to wait on: " + last_log_message());
   }
@@ -242,9 +259,10 @@ void UcxLink::post_recv(int rank, std::uint64_t tag, std::span<std::byte> data,
   if (params.memh = registrations_.find(ucx_.context, data); params.memh != nullptr) {
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
   }
-  const std::uint64_t sender = static_cast<std::uint64_t>(rank) << rank_shift;
+  const std::uint64_t sent_tag = tag_of(rank, tag);
+  std::erase_if(discarded_, [&](const Discarded& one) { return (sent_tag & one.mask) == one.tag; });
   const ucs_status_ptr_t request =
-      ucp_tag_recv_nbx(ucx_.worker, data.data(), data.size(), sender | tag, whole_tag, &params);
+      ucp_tag_recv_nbx(ucx_.worker, data.data(), data.size(), sent_tag, whole_tag, &params);
   start(request, peer, transfer, 0, true);
   // What a lost peer sent before is still received; nothing else will come.
   if (status == UCS_OK || !transfer.pending()) return;
@@ -314,6 +332,7 @@ bool UcxLink::progress() {
   if (broken_) return false;
   const LogCapture capture;
   const bool moved = ucp_worker_progress(ucx_.worker) != 0;
+  if (moved && !discarded_.empty()) throw_away();
   return (failed_ && close_failed_peers()) || moved;
 }
 
@@ -388,14 +407,50 @@ void UcxLink::fail_everything() {
   }
 }
 
-// A send, or a receive whose message is coming in, is cancelled with its connection. When that does
-// not end it either, UCX is not called any more, so that it cannot touch the memory.
+void UcxLink::discard(int rank, std::uint64_t tag, std::uint64_t mask) {
+  const std::uint64_t sender = tag_of(rank, 0);
+  const std::uint64_t whole_rank = whole_tag << rank_shift;
+  discarded_.push_back({.tag = sender | (tag & mask), .mask = whole_rank | mask});
+  const LogCapture capture;
+  if (!broken_) throw_away();
+}
+
+void UcxLink::throw_away() {
+  for (const auto& [tag, mask] : discarded_) {
+    constexpr int remove = 1;
+    ucp_tag_recv_info_t info{};
+    while (ucp_tag_message_h message = ucp_tag_probe_nb(ucx_.worker, tag, mask, remove, &info)) {
+      throw_away(message);
+    }
+  }
+}
+
+// It is received into no memory, which ends it for its sender as if there were some.
+void UcxLink::throw_away(ucp_tag_message_h message) {
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK;
+  params.cb.recv = &UcxLink::received;
+  const ucs_status_ptr_t request = ucp_tag_msg_recv_nbx(ucx_.worker, nullptr, 0, message, &params);
+  if (!UCS_PTR_IS_PTR(request)) return;
+  UcxMessage& thrown = *static_cast<UcxMessage*>(request);
+  const bool ended = thrown.state == UcxMessage::State::ended;
+  thrown.state = UcxMessage::State::abandoned;
+  if (ended) end(request, UCS_OK, 0);
+}
+
+// UCX can end alone only a receive that has no message yet. The others may end by themselves for a
+// moment; then they are cancelled with their connection. When that does not end one either, UCX is
+// not called any more, so that it cannot touch the memory.
 void UcxLink::cancel(Transfer& transfer) {
   if (!transfer.pending()) return;
   const LogCapture capture;
   UcxPeer& peer = *static_cast<UcxPeer*>(transfer.context);
   UcxMessage& message = *static_cast<UcxMessage*>(transfer.handle);
   if (message.receives && !broken_) ucp_request_cancel(ucx_.worker, &message);
+  if (transfer.pending() && !broken_) {
+    const auto deadline = patience_.deadline();
+    while (transfer.pending() && Clock::now() < deadline) progress();
+  }
   if (transfer.pending() && !broken_) fail(peer, UCS_ERR_CANCELED);
   // Shared memory has no connection to close: the message may still end by itself.
   const auto ended = [&transfer] { return !transfer.pending(); };
