@@ -150,8 +150,10 @@ void Wait::rest() {
   const auto spin = world_.oversubscribed() ? 0us : spin_time;
   const bool sleepy =
       waiting == Waiting::block || (waiting == Waiting::automatic && idle >= spin + yield_time);
-  // Always before sleeping: a peer that has ended does not ring.
-  if (sleepy || now_ - checked_at_ >= check_interval || now_ - begin_ >= limit_) check();
+  // Always before a long sleep: a peer that has ended does not ring.
+  if ((sleepy && !sleeps_briefly()) || now_ - checked_at_ >= check_interval ||
+      now_ - begin_ >= limit_)
+    check();
   if (any_finished() || limit_passed_) return;
   if (sleepy) return sleep();
   const WorldLock::Opening others(world_.lock());
@@ -160,6 +162,11 @@ void Wait::rest() {
   } else {
     ::sched_yield();
   }
+}
+
+// Where the doorbell is slept on and the fabric looked at soon.
+bool Wait::sleeps_briefly() const {
+  return world_.fabric() != nullptr && !world_.watches_fabric() && world_.shares_its_node();
 }
 
 // The mark comes before everything is read once more: whoever publishes after that read sees it and

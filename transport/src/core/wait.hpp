@@ -50,6 +50,7 @@ class Wait {
   [[nodiscard]] bool any_finished() const noexcept;
   void put_off_losses() noexcept;
   void rest();
+  [[nodiscard]] bool sleeps_briefly() const;
   void sleep();
   void sleep_on_doorbell(std::uint32_t bell, std::chrono::nanoseconds slice);
   void sleep_on_fabric(std::uint32_t bell, std::chrono::nanoseconds slice);
