@@ -181,6 +181,13 @@ TEST_F(DoctorFindingsTest, WantsAddressesForAllMemoryOfEachRank) {
   EXPECT_THAT(finding.advice, HasSubstr("ulimit -v"));
 }
 
+TEST_F(DoctorFindingsTest, WantsAddressesOf2TiBForTheMemoryOfManyRanks) {
+  choose(1024, 1);
+  const Finding finding = check_address_space(subject_);
+  const auto gibibyte = std::int64_t{1} << 30U;
+  EXPECT_EQ(value_in<std::int64_t>(finding, "needed_bytes"), (2048 + 1024 + 4) * gibibyte);
+}
+
 TEST_F(DoctorFindingsTest, WantsLockedMemoryForInfiniBandAlone) {
   write_limits("1024                 1024", "65536                65536");
   EXPECT_EQ(check_locked_memory(subject_).level, Level::ok);

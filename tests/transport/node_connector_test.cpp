@@ -6,8 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -101,7 +103,7 @@ TEST_F(NodeConnectorTest, KeepsTwoDescriptorsForEachPeer) {
   EXPECT_EQ(count_open_descriptors() - before, ranks * (4 + (ranks - 1) * 2));
 }
 
-// Of a World of 65,536 ranks that share addresses, each would have 1 GiB.
+// Of a World of 65,536 ranks that share addresses, each would have 1 GiB on most machines.
 TEST_F(NodeConnectorTest, ReservesAddressesForTheRanksOfTheNodeAlone) {
   constexpr int size = 65'536;
   on_threads(2, [&](int rank) {
@@ -112,6 +114,19 @@ TEST_F(NodeConnectorTest, ReservesAddressesForTheRanksOfTheNodeAlone) {
     }
   });
   EXPECT_GT(shm::Reserve::of(2).arena_bytes, shm::Reserve::of(size).arena_bytes);
+}
+
+// The backend of torch.distributed makes a World for each group.
+TEST(ReserveTest, LeavesAddressesForManyWorldsOfAProcess) {
+  constexpr std::size_t worlds = 30;
+  constexpr std::size_t addresses = std::size_t{1} << 47U;
+  const auto memory = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  for (int ranks = 1; ranks <= 512; ranks *= 2) {
+    const auto [control, arena] = shm::Reserve::of(ranks);
+    EXPECT_LT(worlds * static_cast<std::size_t>(ranks) * (control + arena), addresses) << ranks;
+    EXPECT_GE(arena, std::min(memory, 4 * memory / static_cast<std::size_t>(ranks))) << ranks;
+  }
 }
 
 TEST_F(NodeConnectorTest, RefusesRanksThatWaitInDifferentWays) {

@@ -32,9 +32,10 @@ constexpr std::int64_t lockable_bytes = 64 * mebibyte;
 // A rank with its libraries, before it has a model.
 constexpr double rank_bytes = 256.0 * mebibyte;
 
-// Addresses that a rank reserves for each rank of its host besides as many as the machine has
-// memory, and those of its program.
+// Addresses that a rank reserves for each rank of its host besides those of its arena, for the
+// arenas of all together at least, and for its program.
 constexpr std::int64_t addresses_per_rank = 1024 * mebibyte;
+constexpr std::int64_t addresses_of_arenas = std::int64_t{2} << 40U;
 constexpr std::int64_t own_addresses = 4096 * mebibyte;
 
 // Descriptors that a rank has open before it connects to others, and some of the program's.
@@ -212,11 +213,17 @@ Finding check_open_files(const Subject& subject) {
   return finding;
 }
 
+// As shm::Reserve: each arena of a host may grow to the memory of the machine, up to a sum.
+std::int64_t addresses_of(int ranks, std::int64_t memory) {
+  const std::int64_t most = std::max(addresses_of_arenas, 4 * memory);
+  return ranks * (std::min(memory, most / ranks) + addresses_per_rank) + own_addresses;
+}
+
 // The ranks of a host map each other's memory at the size that it may grow to.
 Finding check_address_space(const Subject& subject) {
   const Limit limit = limit_of(subject.root, "Max address space").value_or(Limit{});
   const auto memory = static_cast<std::int64_t>(subject.machine.memory_bytes);
-  const std::int64_t needed = subject.ranks * (memory + addresses_per_rank) + own_addresses;
+  const std::int64_t needed = addresses_of(subject.ranks, memory);
   Finding finding{.check = "address_space"};
   finding.found =
       fmt::format("a process may have {} of addresses; {} {} some {}",

@@ -30,8 +30,9 @@ namespace {
 
 constexpr std::size_t gibibyte = std::size_t{1} << 30U;
 constexpr std::size_t page_bytes = 4096;
-// Half of what x86-64 and arm64 give a process with four-level page tables.
-constexpr std::size_t address_space = std::size_t{64} << 40U;
+// What the arenas of a World may take of the 128 TiB that x86-64 and arm64 give a process with
+// four-level page tables: a process may have many Worlds.
+constexpr std::size_t addresses_of_world = std::size_t{2} << 40U;
 
 [[noreturn]] void throw_out_of_memory(const std::string& what, int number) {
   throw Error(Errc::out_of_memory,
@@ -183,9 +184,11 @@ std::uint64_t append(Segment& segment, std::size_t bytes) {
 
 // Each rank maps two segments of every rank of its node.
 Reserve Reserve::of(int ranks) {
-  const std::size_t share = address_space / static_cast<std::size_t>(ranks);
-  const std::size_t memory = (machine_bytes() / gibibyte + 1) * gibibyte;
-  return {.control_bytes = gibibyte, .arena_bytes = std::min(memory, share)};
+  constexpr std::size_t fair_shares = 4;
+  const std::size_t memory = machine_bytes() / gibibyte + 1;
+  const std::size_t most = std::max(addresses_of_world / gibibyte, fair_shares * memory);
+  const std::size_t share = most / static_cast<std::size_t>(ranks) + 1;
+  return {.control_bytes = gibibyte, .arena_bytes = std::min(memory, share) * gibibyte};
 }
 
 // The header and the two control blocks of the World's communicator are made before a peer maps

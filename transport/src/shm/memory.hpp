@@ -94,8 +94,8 @@ struct Reserve {
   std::size_t control_bytes = 0;
   std::size_t arena_bytes = 0;
 
-  /// For `ranks` ranks that map each other: as much as the machine has memory, unless many ranks
-  /// would exhaust the address space.
+  /// For `ranks` ranks that map each other: as much as the machine has memory, but together not
+  /// more than 2 TiB, or four times that memory.
   [[nodiscard]] static Reserve of(int ranks);
 };
 
