@@ -17,8 +17,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/transport/error.hpp>
+
 #include "bootstrap/side_channel.hpp"
 #include "bootstrap/wait_graph.hpp"
+#include "core/communicator_core.hpp"
 #include "core/operation_record.hpp"
 #include "core/world_core.hpp"
 #include "links/link.hpp"
@@ -32,6 +35,7 @@ namespace {
 using namespace std::chrono_literals;
 using bootstrap::StatusMessage;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using Lists = std::vector<std::vector<int>>;
 
@@ -51,12 +55,29 @@ class WaitLog final : public bootstrap::SideChannel {
   Lists& told_;
 };
 
-Membership alone() {
+Membership alone(const shm::Reserve& reserve = shm::Reserve::of(1)) {
   Membership membership;
   membership.peers.push_back(
-      {.memory = shm::RankMemory::create(shm::Reserve::of(1), 1),
+      {.memory = shm::RankMemory::create(reserve, 1),
        .recorder = std::make_shared<recorder::Memory>(recorder::Memory::create())});
   return membership;
+}
+
+TEST(WorldCoreTest, SaysThatCommunicatorsHaveUsedUpTheMemoryOfTheirBlocks) {
+  const shm::Reserve small{.control_bytes = std::size_t{4} << 20U, .arena_bytes = 1U << 20U};
+  const auto world = std::make_shared<WorldCore>(alone(small), WorldOptions{});
+  std::vector<std::shared_ptr<CommunicatorCore>> communicators{world->make_world_communicator()};
+  try {
+    for (;;) communicators.push_back(communicators.front()->split(0, 0));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::out_of_memory);
+    EXPECT_THAT(error.what(), HasSubstr("end some of them before another split: "));
+  }
+  const std::size_t made = communicators.size();
+  communicators.pop_back();
+  communicators.push_back(communicators.front()->split(0, 0));
+
+  EXPECT_GT(made, 10U);
 }
 
 class StallsTest : public testing::Test {

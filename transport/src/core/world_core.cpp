@@ -216,10 +216,22 @@ BlockOffer WorldCore::offer_block() {
     retired_.erase(found);
     return offer;
   }
+  return {.block = make_block(), .last = 0};
+}
+
+std::uint64_t WorldCore::make_block() {
   shm::RankMemory& memory = *peer(my_.rank).memory;
-  const std::uint64_t block = shm::append(memory.control(), sizeof(shm::ControlBlock));
-  ::new (memory.control().base() + block) shm::ControlBlock;
-  return {.block = block, .last = 0};
+  try {
+    const std::uint64_t block = shm::append(memory.control(), sizeof(shm::ControlBlock));
+    ::new (memory.control().base() + block) shm::ControlBlock;
+    return block;
+  } catch (const Error& error) {
+    throw Error(Errc::out_of_memory,
+                "rank " + std::to_string(my_.rank) +
+                    " has no shared memory for another communicator; end some of them before "
+                    "another split: " +
+                    error.what());
+  }
 }
 
 // It was not used, so no rank has to consume anything before it is offered again.

@@ -235,6 +235,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   };
 
   [[nodiscard]] Error abort_error(int rank, std::string_view reason) const;
+  [[nodiscard]] std::uint64_t make_block();
   void dump_own(std::string_view reason) noexcept;
   void dump_for_others(const Error& error) noexcept;
   bool progress_of_communicators();
