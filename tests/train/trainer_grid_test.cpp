@@ -236,6 +236,20 @@ TEST(TrainerGridTest, GroupsAverageAsSingleRanksDo) {
   }
 }
 
+// Where nodes cut the replicas in different ways, their averages are summed in different orders.
+TEST(TrainerGridTest, CopiesOfAReplicaKeepTheSameBitsUnderAverages) {
+  transport::WorldOptions options = rondo::test::quick_options();
+  options.fabric = {.name = "shm", .fake_nodes = 3};
+  const rondo::test::World world(8, options);
+  for (const char* scheme : {"k_step", "hierarchical"}) {
+    const Experiment experiment = on_grid(
+        experiment_of(scheme),
+        {.height = 2, .layers = {{"fc1", "replica"}, {"fc2", "replica"}, {"fc3", "replica"}}});
+    const Outcome outcome = train_on(world, 8, experiment);
+    EXPECT_THAT(outcome.parameters, testing::Each(outcome.parameters[0])) << scheme;
+  }
+}
+
 TEST(TrainerGridTest, GroupsTakeTurnsAsSingleRanksDo) {
   Experiment experiment = experiment_of("cyclic");
   experiment.update.delay = "fixed";

@@ -20,6 +20,10 @@ Replica part_of(const Replica& whole, const FragmentRange& range, bool with_stat
   part.parameters = whole.parameters.subspan(range.offset, range.size);
   part.gradients = whole.gradients.subspan(range.offset, range.size);
   if (!with_statistics) part.statistics = {};
+  std::erase_if(part.slices.copies, [&](const Slices::Copy& copy) {
+    return copy.offset < range.offset || copy.offset >= range.offset + range.size;
+  });
+  for (Slices::Copy& copy : part.slices.copies) copy.offset -= range.offset;
   return part;
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -35,6 +37,7 @@ GridMembership::GridMembership(transport::World& world, const Model& model,
       shared_statistics_(model, choice_, layout_, position()) {
   count_reduced(model);
   count_once(model);
+  find_copies(model);
 }
 
 int GridMembership::replica() const noexcept { return choice_.grid.replica_of(world_.rank()); }
@@ -97,6 +100,35 @@ std::uint64_t GridMembership::sent_by_all(const Model& model, std::int64_t image
   return bytes;
 }
 
+// A copy is of adjacent parameters, and not only of adjacent elements: another rank may have a
+// slice between two of which this one has nothing.
+void GridMembership::find_copies(const Model& model) {
+  std::vector<int> holders(layout_.parameters.size(), 0);
+  for (int other = 0; other < choice_.grid.pr; ++other) {
+    const ParameterLayout held = layout_of(model, choice_.splits, choice_.grid.pr, other);
+    for (std::size_t i = 0; i < holders.size(); ++i) {
+      if (is_same_slice(held.parameters[i], layout_.parameters[i])) holders[i] += 1;
+    }
+  }
+  std::size_t block = 0;
+  for (std::size_t i = 0; i < holders.size(); ++i) {
+    const auto& [offset, size] =
+        std::pair(layout_.parameters[i].offset, layout_.parameters[i].size());
+    while (offset >= layout_.blocks[block].offset + layout_.blocks[block].size) ++block;
+    if (holders[i] == 1 || size == 0) continue;
+    const int slices = choice_.grid.pr / holders[i];
+    if (slices * holders[i] != choice_.grid.pr || (slices != 1 && slices != slices_[block])) {
+      throw std::logic_error("parameter " + layout_.parameters[i].name + " has " +
+                             std::to_string(holders[i]) + " holders in a replica");
+    }
+    const bool goes_on = !copies_.empty() && copies_.back().last + 1 == i &&
+                         copies_.back().block == block && copies_.back().slices == slices;
+    if (!goes_on) copies_.push_back({.slices = slices, .block = block, .offset = offset});
+    copies_.back().last = i;
+    copies_.back().size += size;
+  }
+}
+
 void GridMembership::join() {
   if (is_whole()) return;
   transport::Communicator& all = world_.communicator();
@@ -137,7 +169,11 @@ sync::Groups GridMembership::groups_of(std::size_t block) {
 
 sync::Slices GridMembership::slices() {
   if (choice_.grid.pr == 1) return {};
-  return {&own_replica(), counted_};
+  sync::Slices slices{.over = &own_replica(), .counted = counted_};
+  for (const Copy& copy : copies_) {
+    slices.copies.push_back({&inner_of(copy.slices), copy.offset, copy.size});
+  }
+  return slices;
 }
 
 transport::Communicator& GridMembership::replicas() {

@@ -80,10 +80,20 @@ class GridMembership {
     transport::Communicator slice;  // in all replicas
   };
 
+  // Adjacent parameters of a block that ranks hold whose positions are equal modulo `slices`.
+  struct Copy {
+    int slices = 1;
+    std::size_t block = 0;
+    std::size_t last = 0;  // of the parameters, by index
+    std::size_t offset = 0;
+    std::size_t size = 0;
+  };
+
   // Of this rank, where ranks whose positions are equal modulo `slices` hold the same.
   [[nodiscard]] transport::Communicator& inner_of(int slices);
   void count_reduced(const Model& model);
   void count_once(const Model& model);
+  void find_copies(const Model& model);
 
   transport::World& world_;
   GridChoice choice_;
@@ -91,6 +101,7 @@ class GridMembership {
   std::vector<int> slices_;
   SharedStatistics shared_statistics_;
   std::vector<sync::Slices::Part> counted_;  // parameters that no rank before this one holds
+  std::vector<Copy> copies_;                 // parameters that other ranks hold, too
   std::uint64_t reduced_by_all_ = 0;
   std::map<int, Sharing> sharing_;  // by the number of slices
   std::optional<transport::Communicator> own_replica_;

@@ -44,10 +44,21 @@ struct Slices {
     std::size_t size = 0;
   };
 
+  /// Elements [offset, offset + size), not none, that other ranks of the replica hold as well, and
+  /// all these ranks, in the same order in every replica; lent.
+  struct Copy {
+    transport::Communicator* holders = nullptr;
+    std::size_t offset = 0;
+    std::size_t size = 0;
+  };
+
   /// The ranks of this replica, in the same order in every replica; lent. Null: there is but one.
   transport::Communicator* over = nullptr;
   /// Parts of the flat arrays that this rank counts, in ascending order; only if `over` is given.
   std::vector<Part> counted = {};
+  /// All that this rank holds and others, too: in ascending order, apart, within a layer each, and
+  /// on all holders in the same order.
+  std::vector<Copy> copies = {};
 };
 
 /// What a scheme updates: one rank's parameters as flat fp32 arrays, cut into layers.

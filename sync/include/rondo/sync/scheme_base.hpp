@@ -123,9 +123,13 @@ class RONDO_SYNC_API StatisticsMean {
 ///
 /// Displacement and state are weighed, statistics are not. Behind them lies the weight, so that
 /// each rank also gets the sum of all; ranks of equal weights 1 get the bits of a plain mean.
+///
+/// Ranks of a replica that hold the same elements (Slices::copies) get the same bits of them: where
+/// their groups may sum in different orders, the first of them sends the others its mean.
 class RONDO_SYNC_API PackedMean {
  public:
-  /// `replica` is lent. `state_size`: values of optimizer state that pack() may be given.
+  /// `replica` is lent. `state_size`: values of optimizer state that pack() may be given, arrays as
+  /// long as the parameters. Collective over all ranks where replicas have several.
   explicit PackedMean(const Replica& replica, std::size_t state_size = 0);
 
   /// Copies in what this rank has, which counts `weight` times. `start` is W; if it is empty, W is
@@ -174,6 +178,7 @@ class RONDO_SYNC_API PackedMean {
 
  private:
   void weigh(float factor);
+  void equal_copies();
 
   const Replica& replica_;
   std::pmr::vector<float> memory_;                 // in the arena
@@ -183,6 +188,7 @@ class RONDO_SYNC_API PackedMean {
   transport::Request request_;                     // goes first, as the next, since it may wait
   transport::Request rest_;                        // of all but the displacement, in bf16
   int ranks_ = 0;                                  // of the reduction that was posted; 0: none is
+  bool copies_may_differ_ = false;                 // in their last bits
 };
 
 /// How a scheme's saved states begin. A restored state has the same.
