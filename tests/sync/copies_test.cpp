@@ -1,11 +1,14 @@
-// Layers that several ranks of a replica hold, under updates by averages: all copies keep the same
-// bits, however the replicas lie on nodes and however large the slices of other layers are.
+// Layers that several ranks of a replica hold, under each scheme: all copies keep the same bits,
+// however the replicas lie on nodes and however large the slices of other layers are.
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,9 +16,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/sync/hierarchical.hpp>
 #include <rondo/sync/k_step.hpp>
+#include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
+#include <rondo/sync/sharded.hpp>
+#include <rondo/sync/synchronous.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
@@ -29,7 +34,6 @@ namespace {
 using rondo::test::World;
 using test::iterate;
 using test::step_of;
-using testing::ElementsAreArray;
 
 constexpr int positions = 2;
 constexpr std::size_t copied = 300;
@@ -45,11 +49,10 @@ struct Position {
         own_replica(world.communicator().split(index, position)),
         across(world.communicator().split(position, index)) {}
 
+  // Both compute the gradients of the second layer alike.
   Replica replica() {
     Replica replica = arrays.replica();
-    replica.layers[0].groups = {nullptr, &across, &across};
-    replica.layers[1].groups.inner = &own_replica;
-    replica.layers[1].groups.outer = &across;
+    for (Layer& layer : replica.layers) layer.groups = {nullptr, &across, &across};
     replica.slices.over = &own_replica;
     replica.slices.counted = {{0, replica.layers[0].size}};
     const std::size_t offset = replica.layers[1].offset;
@@ -65,44 +68,96 @@ struct Position {
   transport::Communicator across;
 };
 
-// Gradients of the second layer are alike on both ranks of a replica, as sums over them are.
+// Of the second layer.
 float gradient(int replica, int step, std::size_t element, float parameter) {
   return std::sin(1.3F * static_cast<float>(element) + 0.7F * static_cast<float>(replica + step)) +
          0.01F * parameter;
 }
 
-void expect_equal_copies(transport::World& world, const Make& make, std::size_t slice) {
-  Position own(world, slice);
-  const std::unique_ptr<UpdateScheme> scheme = make(own.replica());
-  const auto mine = [&] {
-    return std::vector(own.arrays.parameters.end() - copied, own.arrays.parameters.end());
-  };
-  for (int index = 0; index < 20; ++index) {
-    iterate(*scheme, own.arrays, step_of(world, index), [&](std::size_t i, float parameter) {
-      return i < slice ? 0.5F : gradient(own.index, index, i - slice, parameter);
-    });
-    std::vector<float> first = mine();
-    own.own_replica.broadcast(std::span(first), 0).wait();
-    ASSERT_THAT(mine(), ElementsAreArray(first)) << index;
-  }
-  scheme->flush();
-  std::vector<float> first = mine();
-  world.communicator().broadcast(std::span(first), 0).wait();
-  EXPECT_THAT(mine(), ElementsAreArray(first)) << "after flush()";
-}
-
 struct Case {
   std::string name;
-  KStepOptions options = {};
+  Make make;
+  bool gathers = false;  ///< parameters, before the next iteration
 
   friend void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 };
 
+// Has each rank of the group the same copies as its first one?
+bool is_as_first(transport::Communicator& group, std::span<const float> parameters) {
+  const std::span<const float> mine = parameters.last(copied);
+  std::vector<float> first(mine.begin(), mine.end());
+  group.broadcast(std::span(first), 0).wait();
+  return std::ranges::equal(mine, first);
+}
+
+void expect_equal_copies(transport::World& world, const Case& each, std::size_t slice) {
+  Position own(world, slice);
+  const std::unique_ptr<UpdateScheme> scheme = each.make(own.replica());
+  std::vector<float> evaluated(own.arrays.parameters.size());
+  for (int index = 0; index < 20; ++index) {
+    iterate(*scheme, own.arrays, step_of(world, index), [&](std::size_t i, float parameter) {
+      return i < slice ? 0.5F : gradient(own.index, index, i - slice, parameter);
+    });
+    std::vector<float> statistics;
+    if (!each.gathers) {
+      ASSERT_TRUE(is_as_first(own.own_replica, own.arrays.parameters)) << index;
+    }
+    if (index % 5 == 4) {
+      scheme->copy_for_evaluation(evaluated, statistics);
+      ASSERT_TRUE(is_as_first(own.own_replica, evaluated)) << index;
+    }
+  }
+  scheme->flush();
+  EXPECT_TRUE(is_as_first(world.communicator(), own.arrays.parameters)) << "after flush()";
+}
+
+Case averages(std::string name, KStepOptions options) {
+  return {std::move(name), [options](Replica replica) {
+            const std::size_t size = replica.parameters.size();
+            return make_k_step(std::move(replica), make_adam(size, {}), options);
+          }};
+}
+
+constexpr auto bf16 = transport::ElementType::bf16;
+
+std::vector<Case> cases() {
+  const auto sgd = [](const Replica& replica) {
+    return make_sgd(replica.parameters.size(), {.momentum = 0.9F});
+  };
+  return {
+      averages("Averages", {.period = 3}),
+      averages("States", {.period = 3, .local_state = LocalState::average}),
+      averages("Overlapped", {.period = 3, .overlap_steps = 2}),
+      averages("Fragments", {.period = 4, .fragments = 2}),
+      averages("AveragesInBf16", {.period = 3, .average_type = bf16}),
+      {"Synchronous",
+       [sgd](Replica replica) { return make_synchronous(replica, sgd(replica), {}); }},
+      {"SmallBucketsInBf16",
+       [sgd](Replica replica) {
+         return make_synchronous(
+             replica, sgd(replica),
+             {.bucket_bytes = 2'000, .last_bucket_bytes = 2'000, .gradient_type = bf16});
+       }},
+      {"Sharded",
+       [sgd](Replica replica) {
+         return make_sharded(replica, sgd(replica), {.bucket_bytes = 2'000, .gradient_type = bf16});
+       },
+       true},
+      {"Lazy",
+       [sgd](Replica replica) {
+         LazyOptions options;
+         options.lazy_layers = 2;
+         options.probes = {{.offset = replica.layers[1].offset, .size = copied}};
+         options.max_interval = 4;
+         return make_lazy(replica, sgd(replica), options);
+       }},
+  };
+}
+
 class CopiesTest : public testing::TestWithParam<Case> {
  protected:
-  static std::unique_ptr<UpdateScheme> make(Replica replica) {
-    const std::size_t size = replica.parameters.size();
-    return make_k_step(std::move(replica), make_adam(size, {}), GetParam().options);
+  static void expect_equal(transport::World& world, std::size_t slice) {
+    expect_equal_copies(world, GetParam(), slice);
   }
 };
 
@@ -111,24 +166,40 @@ class CopiesTest : public testing::TestWithParam<Case> {
 TEST_P(CopiesTest, AreEqualWhereNodesCutReplicas) {
   transport::WorldOptions options = rondo::test::quick_options();
   options.fabric = {.name = "shm", .fake_nodes = 3};
-  World(8, options).run([](transport::World& world) { expect_equal_copies(world, make, 100); });
+  World(8, options).run([](transport::World& world) { expect_equal(world, 100); });
 }
 
 // An allreduce of 20,300 elements goes another way than one of 400.
 TEST_P(CopiesTest, AreEqualWhereOtherLayersHaveSlicesOfDifferentSizes) {
-  World(rondo::test::Backend::shm_nodes, 8).run([](transport::World& world) {
-    expect_equal_copies(world, make, world.rank() % positions == 0 ? 100 : 20'000);
-  });
+  for (const auto backend : {rondo::test::Backend::shm_nodes, rondo::test::Backend::shm}) {
+    World(backend, 8).run([](transport::World& world) {
+      expect_equal(world, world.rank() % positions == 0 ? 100 : 20'000);
+    });
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    KStep, CopiesTest,
-    testing::Values(Case{"Plain", {.period = 3}},
-                    Case{"States", {.period = 3, .local_state = LocalState::average}},
-                    Case{"Overlapped", {.period = 3, .overlap_steps = 2}},
-                    Case{"Fragments", {.period = 4, .fragments = 2}},
-                    Case{"Bf16", {.period = 3, .average_type = transport::ElementType::bf16}}),
-    [](const auto& value) { return value.param.name; });
+INSTANTIATE_TEST_SUITE_P(Schemes, CopiesTest, testing::ValuesIn(cases()),
+                         [](const auto& value) { return value.param.name; });
+
+TEST(CopiesArgumentsTest, AreCheckedWhenTheSchemeIsMade) {
+  World(1).run([](transport::World& world) {
+    test::Arrays arrays(world, {5, 6});
+    const auto making = [&](const Slices::Copy& copy) {
+      return [&, copy] {
+        Replica replica = arrays.replica();
+        replica.slices.copies = {copy};
+        static_cast<void>(make_synchronous(std::move(replica), make_sgd(11, {}), {}));
+      };
+    };
+    for (const auto& [offset, size] : {std::pair(0, 0), {3, 3}, {8, 4}}) {
+      EXPECT_THAT(making({&world.communicator(), static_cast<std::size_t>(offset),
+                          static_cast<std::size_t>(size)}),
+                  testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("in no layer")));
+    }
+    EXPECT_THAT(making({nullptr, 5, 6}),
+                testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("no holders")));
+  });
+}
 
 }  // namespace
 }  // namespace rondo::sync::copies_test

@@ -236,14 +236,18 @@ TEST(TrainerGridTest, GroupsAverageAsSingleRanksDo) {
   }
 }
 
-// Where nodes cut the replicas in different ways, their averages are summed in different orders.
-TEST(TrainerGridTest, CopiesOfAReplicaKeepTheSameBitsUnderAverages) {
+// Where nodes cut the replicas in different ways, each position sums in another order.
+TEST(TrainerGridTest, CopiesOfAReplicaKeepTheSameBits) {
   transport::WorldOptions options = rondo::test::quick_options();
   options.fabric = {.name = "shm", .fake_nodes = 3};
   const rondo::test::World world(8, options);
-  for (const char* scheme : {"k_step", "hierarchical"}) {
-    const Experiment experiment = on_grid(
-        experiment_of(scheme),
+  for (const char* scheme : {"synchronous", "sharded", "lazy", "k_step", "hierarchical"}) {
+    Experiment experiment = experiment_of(scheme);
+    experiment.update.lazy_layers = "2";
+    experiment.update.warmup_epochs = experiment.update.scheme == "k_step" ? 0.5 : 0.0;
+    experiment.train.reduce_precision = "bf16";
+    experiment = on_grid(
+        std::move(experiment),
         {.height = 2, .layers = {{"fc1", "replica"}, {"fc2", "replica"}, {"fc3", "replica"}}});
     const Outcome outcome = train_on(world, 8, experiment);
     EXPECT_THAT(outcome.parameters, testing::Each(outcome.parameters[0])) << scheme;

@@ -123,7 +123,8 @@ BucketReduction::BucketReduction(const Replica& replica, std::size_t first_layer
       first_layer_(first_layer),
       buckets_(plan_buckets(std::span(replica.layers).subspan(first_layer), limits)),
       bucket_of_(replica.layers.size() - first_layer, 0),
-      missing_(buckets_.size(), 0) {
+      missing_(buckets_.size(), 0),
+      copies_(replica, Copies::Kind::summed_apart) {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& bucket = buckets_[i];
     std::ranges::fill(
@@ -154,8 +155,10 @@ void BucketReduction::update(Optimizer& optimizer, const Update& update) {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     reduction_.wait_for(i);
     const auto [offset, size] = std::pair(buckets_[i].offset, buckets_[i].size);
+    const std::span<float> gradients = replica_.gradients.subspan(offset, size);
+    copies_.make_equal(gradients, offset);
     tiled_update(*replica_.world, optimizer, offset, replica_.parameters.subspan(offset, size),
-                 replica_.gradients.subspan(offset, size), update);
+                 gradients, update);
   }
 }
 

@@ -14,6 +14,8 @@
 #include <rondo/transport/element.hpp>
 #include <rondo/transport/request.hpp>
 
+#include "base/copies.hpp"
+
 namespace rondo::transport {
 class World;
 }
@@ -93,7 +95,7 @@ class SliceAllreduce {
 /// Per iteration: begin(); layer_final() for every layer from `first_layer` on; update().
 class BucketReduction {
  public:
-  /// `replica` is lent. Gradients are sent as `type`, f32 or bf16.
+  /// `replica` is lent. Gradients are sent as `type`, f32 or bf16. Collective over all ranks.
   BucketReduction(const Replica& replica, std::size_t first_layer, const BucketLimits& limits,
                   transport::ElementType type);
 
@@ -122,6 +124,7 @@ class BucketReduction {
   std::vector<std::size_t> missing_;    // by bucket: layers that are not final yet
   std::size_t posted_ = 0;              // buckets
   SliceAllreduce reduction_;            // a part for each bucket
+  Copies copies_;
 };
 
 /// As optimizer.update(), of the range from `offset` on, with World::progress() between parts of it

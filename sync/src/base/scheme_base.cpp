@@ -37,6 +37,22 @@ void check_slices(const Slices& slices, std::size_t size) {
   }
 }
 
+void check_copies(std::span<const Slices::Copy> copies, std::span<const Layer> layers) {
+  std::size_t end = 0;
+  for (const Slices::Copy& copy : copies) {
+    const auto layer = std::ranges::find_if(layers, [&](const Layer& each) {
+      return copy.offset >= each.offset && copy.offset + copy.size <= each.offset + each.size;
+    });
+    if (copy.offset < end || copy.size == 0 || layer == layers.end()) {
+      refuse_replica("its copies of " + std::to_string(copy.size) + " elements from " +
+                     std::to_string(copy.offset) + " on are out of order, none, or in no layer");
+    }
+    if (copy.holders == nullptr)
+      refuse_replica("copies in layer " + layer->name + " have no holders");
+    end = copy.offset + copy.size;
+  }
+}
+
 void check_layers(std::span<const Layer> layers, std::size_t size) {
   std::size_t end = 0;
   for (const Layer& layer : layers) {
@@ -64,6 +80,7 @@ Replica checked(Replica replica) {
   }
   check_slices(replica.slices, size);
   check_layers(replica.layers, size);
+  check_copies(replica.slices.copies, replica.layers);
   return replica;
 }
 

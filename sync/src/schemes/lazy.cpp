@@ -105,7 +105,8 @@ class LazyGradients {
         sums_(layers.empty() ? 0 : layers.back().offset + layers.back().size, nullptr,
               &replica.world->arena()),
         last_(&replica.world->arena()),
-        model_sums_(replica, products_of_probe * probes.size()) {
+        model_sums_(replica, products_of_probe * probes.size()),
+        copies_(replica, Copies::Kind::summed_apart) {
     for (const Layer& layer : layers_) sums_reduction_.append(*layer.groups.slice, layer.size);
     watch(probes);
     for (SliceAllreduce* reduction : {&last_reduction_, &sums_reduction_}) {
@@ -130,6 +131,7 @@ class LazyGradients {
   void wait() {
     last_reduction_.wait();
     sums_reduction_.wait();
+    copies_.make_equal(sums());
   }
 
   /// After wait(): what the probes say about a window of so many iterations. Collective over the
@@ -144,6 +146,7 @@ class LazyGradients {
   void reduce(std::span<float> values, SchemeCounters* counters = nullptr) {
     sums_reduction_.post(values, counters);
     sums_reduction_.wait();
+    copies_.make_equal(values);
   }
 
   /// Is anything reduced with another rank?
@@ -176,6 +179,7 @@ class LazyGradients {
   SliceAllreduce last_reduction_;
   SliceAllreduce sums_reduction_;
   ModelSums model_sums_;
+  Copies copies_;
   std::vector<double> products_;  // what the tests look at, of every watched probe
 };
 

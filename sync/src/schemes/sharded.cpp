@@ -80,7 +80,9 @@ class ShardedScheme final : public SchemeBase {
         state_(optimizer().state()),
         clip_norm_(options.clip_norm),
         counting_(counting_shares(replica(), shares_)),
-        sums_(counting_, 1) {
+        sums_(counting_, 1),
+        copies_(replica(), Copies::Kind::summed_apart),
+        gathered_(replica().layers.size(), false) {
     check(options);
     for (std::size_t i = 0; i < shares_.size(); ++i) {
       const Bucket& bucket = shares_[i].bucket;
@@ -91,7 +93,7 @@ class ShardedScheme final : public SchemeBase {
     if (options.gradient_type == transport::ElementType::bf16) make_room_for_bf16();
   }
 
-  void make_ready(std::size_t layer) override { shares_.at(share_of_.at(layer)).parameters.wait(); }
+  void make_ready(std::size_t layer) override { wait_for_parameters(layer); }
 
  private:
   void begin_iteration() override {
@@ -136,7 +138,7 @@ class ShardedScheme final : public SchemeBase {
   }
 
   void apply_pending() override {
-    for (SharedBucket& share : shares_) share.parameters.wait();
+    for (std::size_t layer = 0; layer < gathered_.size(); ++layer) wait_for_parameters(layer);
   }
 
   // This rank's shares of each array of the optimizer's state.
@@ -194,8 +196,20 @@ class ShardedScheme final : public SchemeBase {
     }
   }
 
+  // Layer by layer: kernels may communicate between two of them, and the ranks of a replica may cut
+  // buckets in different ways.
+  void wait_for_parameters(std::size_t layer) {
+    shares_.at(share_of_.at(layer)).parameters.wait();
+    if (!std::exchange(gathered_[layer], false)) return;
+    const auto [offset, size] =
+        std::pair(replica().layers[layer].offset, replica().layers[layer].size);
+    copies_.make_equal(replica().parameters.subspan(offset, size), offset);
+  }
+
   void post_gradients(SharedBucket& share) {
-    share.parameters.wait();  // where nobody has asked for the layers
+    for (std::size_t layer = share.bucket.last_layer; layer-- > share.bucket.first_layer;) {
+      wait_for_parameters(layer);  // where nobody has asked for it
+    }
     if (!share.is_shared()) return;
     const auto [offset, size] = std::pair(share.bucket.offset, share.bucket.size);
     const std::span<float> all = replica().gradients.subspan(offset, size);
@@ -232,6 +246,9 @@ class ShardedScheme final : public SchemeBase {
         replica().parameters.subspan(share.bucket.offset, share.bucket.size);
     share.parameters = share.bucket.slice->allgather<float>(
         replica().parameters.subspan(share.own.offset, share.own.size), all, share.counts);
+    for (std::size_t layer = share.bucket.first_layer; layer < share.bucket.last_layer; ++layer) {
+      gathered_[layer] = true;
+    }
     ++counted().collectives;
     counted().global_bytes += all.size_bytes() / 2;
   }
@@ -272,6 +289,8 @@ class ShardedScheme final : public SchemeBase {
   double clip_norm_;
   Replica counting_;
   ModelSums sums_;
+  Copies copies_;
+  std::vector<char> gathered_;  // by layer: its parameters have been, or are being, gathered
 };
 
 }  // namespace

@@ -114,12 +114,15 @@ void GridMembership::find_copies(const Model& model) {
   for (std::size_t i = 0; i < holders.size(); ++i) {
     const auto& [offset, size] =
         std::pair(layout_.parameters[i].offset, layout_.parameters[i].size());
+    if (size == 0) continue;
     while (offset >= layout_.blocks[block].offset + layout_.blocks[block].size) ++block;
-    if (holders[i] == 1 || size == 0) continue;
+    if (holders[i] == 1) continue;
     const int slices = choice_.grid.pr / holders[i];
     if (slices * holders[i] != choice_.grid.pr || (slices != 1 && slices != slices_[block])) {
-      throw std::logic_error("parameter " + layout_.parameters[i].name + " has " +
-                             std::to_string(holders[i]) + " holders in a replica");
+      throw std::invalid_argument("rondo::train: slice() of layer " +
+                                  layout_.parameters[i].layer() + " gives " +
+                                  std::to_string(holders[i]) + " ranks of a replica the same " +
+                                  layout_.parameters[i].name);
     }
     const bool goes_on = !copies_.empty() && copies_.back().last + 1 == i &&
                          copies_.back().block == block && copies_.back().slices == slices;

@@ -28,7 +28,8 @@ inline constexpr SchemeDescription hierarchical_scheme{.name = "hierarchical",
 /// Ranks that average among themselves between two global averages.
 struct AveragingLevel {
   std::int64_t period = 4;  ///< local steps between two averages, at least 1
-  /// This rank's group, for example the ranks of its node; lent, outlives the scheme.
+  /// This rank's group, for example the ranks of its node; lent, outlives the scheme. The ranks of
+  /// a replica have groups of the same replicas.
   transport::Communicator* group = nullptr;
 };
 

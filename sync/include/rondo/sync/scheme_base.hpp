@@ -21,6 +21,8 @@
 
 namespace rondo::sync {
 
+class Copies;
+
 /// Collects the state of one object as bytes, for the ByteReader of the same name and version.
 ///
 /// A stream is: the name's length and characters, the version, then values in the order written,
@@ -188,7 +190,7 @@ class RONDO_SYNC_API PackedMean {
   transport::Request request_;                     // goes first, as the next, since it may wait
   transport::Request rest_;                        // of all but the displacement, in bf16
   int ranks_ = 0;                                  // of the reduction that was posted; 0: none is
-  bool copies_may_differ_ = false;                 // in their last bits
+  std::shared_ptr<const Copies> copies_;           // of which ranks may get other bits
 };
 
 /// How a scheme's saved states begin. A restored state has the same.
