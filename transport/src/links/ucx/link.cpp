@@ -105,14 +105,16 @@ class UcxLink final : public Link {
                        void* link);
   static void end(void* request, ucs_status_t status, std::uint64_t bytes);
 
-  // What is thrown away when it comes: by the whole tag.
+  // What is thrown away when it comes, of several ranks: a failed communicator's messages.
   struct Discarded {
     std::uint64_t tag = 0;
     std::uint64_t mask = 0;
+    std::vector<int> ranks = {};
   };
 
   ucs_status_t open(UcxPeer& peer);
   void throw_away();
+  [[nodiscard]] ucp_tag_message_h next_of(const Discarded& discarded);
   void throw_away(ucp_tag_message_h message);
   void start(ucs_status_ptr_t request, UcxPeer& peer, Transfer& transfer, std::uint64_t bytes,
              bool receives);
@@ -137,8 +139,9 @@ class UcxLink final : public Link {
   int descriptor_ = -1;
   bool has_sent_ = false;
   bool flushed_ = false;
-  bool failed_ = false;  ///< some peer's connection has broken since the last progress()
-  bool broken_ = false;  ///< a message could be given up only by never calling UCX again
+  bool failed_ = false;           ///< some peer's connection has broken since the last progress()
+  bool moved_elsewhere_ = false;  ///< has UCX moved anything outside of progress()?
+  bool broken_ = false;           ///< a message could be given up only by never calling UCX again
 };
 
 ucs_status_t Registrations::map(ucp_context_h context, const void* base, std::size_t bytes,
@@ -260,7 +263,9 @@ void UcxLink::post_recv(int rank, std::uint64_t tag, std::span<std::byte> data,
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
   }
   const std::uint64_t sent_tag = tag_of(rank, tag);
-  std::erase_if(discarded_, [&](const Discarded& one) { return (sent_tag & one.mask) == one.tag; });
+  for (Discarded& one : discarded_) {
+    if ((tag & one.mask) == one.tag) std::erase(one.ranks, rank);
+  }
   const ucs_status_ptr_t request =
       ucp_tag_recv_nbx(ucx_.worker, data.data(), data.size(), sent_tag, whole_tag, &params);
   start(request, peer, transfer, 0, true);
@@ -332,7 +337,7 @@ bool UcxLink::progress() {
   if (broken_) return false;
   const LogCapture capture;
   const bool moved = ucp_worker_progress(ucx_.worker) != 0;
-  if (moved && !discarded_.empty()) throw_away();
+  if (moved || std::exchange(moved_elsewhere_, false)) throw_away();
   return (failed_ && close_failed_peers()) || moved;
 }
 
@@ -346,6 +351,7 @@ std::optional<int> UcxLink::arm() {
 template <typename Condition>
 bool UcxLink::progress_until(Condition&& condition, Clock::time_point deadline) {
   while (!condition()) {
+    moved_elsewhere_ = true;
     if (ucp_worker_progress(ucx_.worker) == 0 && Clock::now() > deadline) return false;
   }
   return true;
@@ -408,21 +414,37 @@ void UcxLink::fail_everything() {
 }
 
 void UcxLink::discard(int rank, std::uint64_t tag, std::uint64_t mask) {
-  const std::uint64_t sender = tag_of(rank, 0);
-  const std::uint64_t whole_rank = whole_tag << rank_shift;
-  discarded_.push_back({.tag = sender | (tag & mask), .mask = whole_rank | mask});
+  const auto same = [&](const Discarded& one) {
+    return one.tag == (tag & mask) && one.mask == mask;
+  };
+  auto one = std::ranges::find_if(discarded_, same);
+  if (one == discarded_.end()) one = discarded_.insert(one, {.tag = tag & mask, .mask = mask});
+  one->ranks.push_back(rank);
   const LogCapture capture;
   if (!broken_) throw_away();
 }
 
+// Most of the time nothing has come that nobody awaits: then one look suffices, however much is to
+// be thrown away.
 void UcxLink::throw_away() {
-  for (const auto& [tag, mask] : discarded_) {
-    constexpr int remove = 1;
-    ucp_tag_recv_info_t info{};
-    while (ucp_tag_message_h message = ucp_tag_probe_nb(ucx_.worker, tag, mask, remove, &info)) {
-      throw_away(message);
-    }
+  if (discarded_.empty()) return;
+  ucp_tag_recv_info_t any{};
+  if (ucp_tag_probe_nb(ucx_.worker, 0, 0, /*remove=*/0, &any) == nullptr) return;
+  for (const Discarded& one : discarded_) {
+    while (ucp_tag_message_h message = next_of(one)) throw_away(message);
   }
+}
+
+// Another rank's message with such a tag is left alone, and hides what is behind it until then.
+ucp_tag_message_h UcxLink::next_of(const Discarded& discarded) {
+  ucp_tag_recv_info_t info{};
+  const auto probe = [&](std::uint64_t tag, std::uint64_t mask, int remove) {
+    return ucp_tag_probe_nb(ucx_.worker, tag, mask, remove, &info);
+  };
+  if (probe(discarded.tag, discarded.mask, 0) == nullptr) return nullptr;
+  const auto sender = static_cast<int>(info.sender_tag >> rank_shift);
+  if (std::ranges::find(discarded.ranks, sender) == discarded.ranks.end()) return nullptr;
+  return probe(info.sender_tag, whole_tag, 1);
 }
 
 // It is received into no memory, which ends it for its sender as if there were some.
