@@ -172,12 +172,12 @@ TEST_F(DoctorFindingsTest, WantsAddressesForAllMemoryOfEachRank) {
   EXPECT_EQ(check_address_space(subject_).level, Level::ok);
   write("proc/self/limits", head + "unlimited            unlimited            bytes\n");
   EXPECT_EQ(check_address_space(subject_).level, Level::ok);
-  write("proc/self/limits", head + "143881404416         unlimited            bytes\n");
+  write("proc/self/limits", head + "146028888064         unlimited            bytes\n");
   EXPECT_EQ(check_address_space(subject_).level, Level::ok);
-  write("proc/self/limits", head + "143881404415         unlimited            bytes\n");
+  write("proc/self/limits", head + "146028888063         unlimited            bytes\n");
   const Finding finding = check_address_space(subject_);
   EXPECT_EQ(finding.level, Level::problem);
-  EXPECT_EQ(value_in<std::int64_t>(finding, "needed_bytes"), 143881404416);
+  EXPECT_EQ(value_in<std::int64_t>(finding, "needed_bytes"), 146028888064);
   EXPECT_THAT(finding.advice, HasSubstr("ulimit -v"));
 }
 

@@ -120,12 +120,14 @@ TEST_F(NodeConnectorTest, ReservesAddressesForTheRanksOfTheNodeAlone) {
 TEST(ReserveTest, LeavesAddressesForManyWorldsOfAProcess) {
   constexpr std::size_t worlds = 30;
   constexpr std::size_t addresses = std::size_t{1} << 47U;
-  const auto memory = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
-                      static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  for (int ranks = 1; ranks <= 512; ranks *= 2) {
-    const auto [control, arena] = shm::Reserve::of(ranks);
-    EXPECT_LT(worlds * static_cast<std::size_t>(ranks) * (control + arena), addresses) << ranks;
-    EXPECT_GE(arena, std::min(memory, 4 * memory / static_cast<std::size_t>(ranks))) << ranks;
+  for (const std::size_t gibibytes : {8U, 64U, 256U, 512U}) {
+    for (int ranks = 1; ranks <= 512; ranks *= 2) {
+      const std::size_t memory = gibibytes << 30U;
+      const auto [control, arena] = shm::Reserve::of(ranks, memory);
+      const auto count = static_cast<std::size_t>(ranks);
+      EXPECT_LT(worlds * count * (control + arena), addresses) << gibibytes << ", " << ranks;
+      EXPECT_GE(arena, std::min(memory, 4 * memory / count)) << gibibytes << ", " << ranks;
+    }
   }
 }
 

@@ -214,9 +214,12 @@ Finding check_open_files(const Subject& subject) {
 }
 
 // As shm::Reserve: each arena of a host may grow to the memory of the machine, up to a sum.
-std::int64_t addresses_of(int ranks, std::int64_t memory) {
-  const std::int64_t most = std::max(addresses_of_arenas, 4 * memory);
-  return ranks * (std::min(memory, most / ranks) + addresses_per_rank) + own_addresses;
+std::int64_t addresses_of(int ranks, std::int64_t memory_bytes) {
+  constexpr std::int64_t gibibyte = 1024 * mebibyte;
+  const std::int64_t memory = memory_bytes / gibibyte + 1;
+  const std::int64_t most = std::max(addresses_of_arenas / gibibyte, 4 * memory);
+  const std::int64_t arena = std::min(memory, std::max<std::int64_t>(most / ranks, 1)) * gibibyte;
+  return ranks * (arena + addresses_per_rank) + own_addresses;
 }
 
 // The ranks of a host map each other's memory at the size that it may grow to.

@@ -183,11 +183,13 @@ std::uint64_t append(Segment& segment, std::size_t bytes) {
 }
 
 // Each rank maps two segments of every rank of its node.
-Reserve Reserve::of(int ranks) {
+Reserve Reserve::of(int ranks) { return of(ranks, machine_bytes()); }
+
+Reserve Reserve::of(int ranks, std::size_t memory_bytes) {
   constexpr std::size_t fair_shares = 4;
-  const std::size_t memory = machine_bytes() / gibibyte + 1;
+  const std::size_t memory = memory_bytes / gibibyte + 1;
   const std::size_t most = std::max(addresses_of_world / gibibyte, fair_shares * memory);
-  const std::size_t share = most / static_cast<std::size_t>(ranks) + 1;
+  const std::size_t share = std::max<std::size_t>(most / static_cast<std::size_t>(ranks), 1);
   return {.control_bytes = gibibyte, .arena_bytes = std::min(memory, share) * gibibyte};
 }
 

@@ -97,6 +97,8 @@ struct Reserve {
   /// For `ranks` ranks that map each other: as much as the machine has memory, but together not
   /// more than 2 TiB, or four times that memory.
   [[nodiscard]] static Reserve of(int ranks);
+  /// The same where the machine has so much memory.
+  [[nodiscard]] static Reserve of(int ranks, std::size_t memory_bytes);
 };
 
 /// One rank's memory, as its owner or a peer sees it: a control segment, which begins with the
