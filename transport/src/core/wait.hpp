@@ -14,7 +14,7 @@
 
 namespace rondo::transport {
 
-/// How often a rank that is awake checks for aborts and lost peers.
+/// How often a rank that is awake, or sleeps for moments only, checks for aborts and lost peers.
 inline constexpr std::chrono::milliseconds check_interval{2};
 
 /// An operation that is waited for.

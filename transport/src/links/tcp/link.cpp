@@ -305,9 +305,15 @@ bool TcpLink::look_for_connections() {
     fail_callers(came.error);
     moved = true;
   }
-  const std::size_t verified =
-      std::erase_if(unverified_, [this](UnverifiedConnection& one) { return verify(one); });
-  return moved || verified > 0;
+  for (std::size_t i = 0; i < unverified_.size();) {
+    if (!verify(unverified_[i])) {
+      i += 1;
+      continue;
+    }
+    unverified_.erase(unverified_.begin() + static_cast<std::ptrdiff_t>(i));
+    moved = true;
+  }
+  return moved;
 }
 
 // Receives its request. False: that has not come yet. Else the connection has been admitted, or is
