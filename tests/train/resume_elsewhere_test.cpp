@@ -1,9 +1,6 @@
 // Runs that are resumed on other ranks or on another grid: they go on from averages.
 
-#include <algorithm>
-#include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -13,14 +10,10 @@
 
 #include <rondo/train/trainer.hpp>
 
-#include "checkpoint/resume.hpp"
-#include "checkpoint/storage.hpp"
-#include "support/sanitized.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/resumed_runs.hpp"
 #include "train/tiny_network.hpp"
-#include "trainer/agreement.hpp"
 
 namespace rondo::train::resume_elsewhere_test {
 namespace {
@@ -30,19 +23,13 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using rondo::test::ScratchFolder;
 using rondo::test::World;
-using test::contents;
 using test::events;
 using test::experiment_of;
 using test::run_in;
 using test::RunEnd;
-using test::steady_lines;
 using testing::AllOf;
-using testing::AnyOf;
 using testing::Contains;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
-using testing::SizeIs;
 using testing::ThrowsMessage;
 
 // Of all ranks alike under synchronous updates, momenta included: only sums are added up in

@@ -36,7 +36,6 @@ using test::experiment_of;
 using test::run_in;
 using test::RunEnd;
 using test::steady_lines;
-using testing::AllOf;
 using testing::AnyOf;
 using testing::Contains;
 using testing::ElementsAre;
