@@ -36,7 +36,8 @@ struct Layer {
 /// norm of a gradient, say.
 ///
 /// A replica of one rank counts them all. Where the ranks of a replica hold different slices of its
-/// layers, some of them perhaps all, each element of the model is counted by one of them.
+/// layers, some of them perhaps all, each element of the model is counted by one of them. All ranks
+/// make the schemes of such replicas together.
 struct Slices {
   /// An array's elements [offset, offset + size).
   struct Part {
