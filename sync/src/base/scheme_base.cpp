@@ -17,8 +17,6 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "flat/flat.hpp"
-
 namespace rondo::sync {
 namespace {
 

@@ -4,7 +4,6 @@
 #include "plan/closed_forms.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <stdexcept>

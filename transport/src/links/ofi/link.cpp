@@ -15,7 +15,6 @@
 #include "links/ofi/link.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <new>
 
