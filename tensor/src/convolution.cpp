@@ -7,12 +7,15 @@
 #include <rondo/tensor/convolution.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "amx_weight_gradient.hpp"
+#include "direct_weight_gradient.hpp"
 #include "weighted_layer.hpp"
 
 namespace rondo::tensor {
@@ -118,8 +121,8 @@ bool is_broken(const dnnl::convolution_backward_weights::primitive_desc& desc,
 
 // A run that goes on with a damaged heap fails later and elsewhere, so what our own loops do not
 // cover is refused when the layer is made.
-DirectWeightGradient instead_of_broken_kernel(const ConvolutionSpec& spec) {
-  if (!spec.bias && spec.groups == 1) return DirectWeightGradient::plain(spec);
+std::shared_ptr<const OwnWeightGradient> instead_of_broken_kernel(const ConvolutionSpec& spec) {
+  if (!spec.bias && spec.groups == 1) return std::make_shared<DirectWeightGradient>(spec);
   throw std::runtime_error(describe(spec) +
                            ": oneDNN's kernel is broken on AVX2; use 8 channels, or no bias");
 }
@@ -204,6 +207,12 @@ dnnl::convolution_backward_data::primitive_desc backward_data_of(
   return desc;
 }
 
+// Empty where the CPU or the spec leaves the work to oneDNN.
+std::shared_ptr<const OwnWeightGradient> own_weight_gradient(const ConvolutionSpec& spec) {
+  if (auto own = AmxWeightGradient::choose(spec)) return own;
+  return DirectWeightGradient::choose(spec);
+}
+
 // The backward kernels are asked for with the forward kernel as a hint, and with that of no
 // activation: the ReLU's gradient has been taken before they run.
 LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on) {
@@ -222,14 +231,14 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
     kernels.backward_data = backward_data_of(spec, d, on, hint);
   }
   if (spec.weight_gradient == WeightGradient::unused) return kernels;
-  kernels.direct_backward_weights = DirectWeightGradient::choose(spec);
-  if (kernels.direct_backward_weights) return kernels;
+  kernels.own_backward_weights = own_weight_gradient(spec);
+  if (kernels.own_backward_weights) return kernels;
   const dnnl::convolution_backward_weights::primitive_desc weights(
       {algorithm::convolution_direct, d.x, d.weight_gradient, d.bias, d.y, d.strides, d.before,
        d.after},
       attributes, on.cpu(), hint);
   if (is_broken(weights, spec)) {
-    kernels.direct_backward_weights = instead_of_broken_kernel(spec);
+    kernels.own_backward_weights = instead_of_broken_kernel(spec);
   } else {
     kernels.backward_weights = weights;
   }

@@ -3,34 +3,36 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 
 #include <rondo/tensor/convolution.hpp>
 
-#include "engine_impl.hpp"
 #include "kernels/convolution_tiles.hpp"
+#include "own_weight_gradient.hpp"
 
 namespace rondo::tensor {
 
-/// The weight gradient of a convolution by loops of our own: with filters of three columns where
-/// these are faster than oneDNN's kernel, and any where that is broken. The result is written as
-/// [KH,KW,C,F] in fp32; its bits are the same for any number of threads.
-class DirectWeightGradient {
+/// The weight gradient of a convolution by vector instructions: with filters of three columns where
+/// these are faster than oneDNN's kernel, and any where that is broken.
+class DirectWeightGradient final : public OwnWeightGradient {
  public:
   /// Empty where the CPU or the spec leaves the work to oneDNN.
-  [[nodiscard]] static std::optional<DirectWeightGradient> choose(const ConvolutionSpec& spec);
-  /// In fp32, of one group and without a bias; slow.
-  [[nodiscard]] static DirectWeightGradient plain(const ConvolutionSpec& spec) {
-    return DirectWeightGradient(spec);
+  [[nodiscard]] static std::shared_ptr<const DirectWeightGradient> choose(
+      const ConvolutionSpec& spec);
+
+  /// In fp32, by plain loops; slow.
+  explicit DirectWeightGradient(const ConvolutionSpec& spec)
+      : spec_(spec), output_(spec.output()) {}
+  /// With filters of three columns.
+  DirectWeightGradient(const ConvolutionSpec& spec, const ConvolutionTiles& tiles);
+
+  [[nodiscard]] std::size_t scratchpad_bytes() const noexcept override;
+  [[nodiscard]] std::string name() const override;
+  [[nodiscard]] dnnl::memory::format_tag layout() const noexcept override {
+    return dnnl::memory::format_tag::hwio;
   }
-
-  /// Of the engine's scratchpad.
-  [[nodiscard]] std::size_t scratchpad_bytes() const noexcept;
-  [[nodiscard]] std::string name() const;
-
-  /// `x` and `dy` are dense, as in the spec.
-  void run(const Engine::Impl& engine, const void* x, const void* dy, float* into) const;
+  void run(const Engine::Impl& engine, const void* x, const void* dy, float* into) const override;
 
  private:
   static constexpr std::size_t taps = tile_taps;
@@ -67,10 +69,6 @@ class DirectWeightGradient {
 
     Share x, dy;
   };
-
-  explicit DirectWeightGradient(const ConvolutionSpec& spec)
-      : spec_(spec), output_(spec.output()) {}
-  DirectWeightGradient(const ConvolutionSpec& spec, const ConvolutionTiles& tiles);
 
   void run_plainly(const Engine::Impl& engine, const float* x, const float* dy, float* into) const;
   void sum_line(std::int64_t line, const float* x, const float* dy, float* sums) const;

@@ -95,10 +95,10 @@ KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& pl
     if (mirrored) memory.reorder_buffer = plain.get_size();
     count_scratchpad(kernels.backward_data);
   }
-  if (kernels.direct_backward_weights) {
+  if (kernels.own_backward_weights) {
     memory.reorder_buffer = std::max(memory.reorder_buffer, plain.get_size());
     memory.scratchpad =
-        std::max(memory.scratchpad, kernels.direct_backward_weights->scratchpad_bytes());
+        std::max(memory.scratchpad, kernels.own_backward_weights->scratchpad_bytes());
   } else if (kernels.backward_weights) {
     const auto gradient = kernels.backward_weights.query_md(query::diff_weights_md, 0);
     // The buffer holds mirrored weights or a gradient, and never both at once.
@@ -150,8 +150,8 @@ void WeightedLayer::make_backward_data(const dnnl::primitive_desc_base& desc, We
 // The gradient is left in the kernel's layout. Handing the plain layout to the primitive would make
 // oneDNN choose its reference kernel.
 void WeightedLayer::make_backward_weights(const LayerKernels& kernels) {
-  if (kernels.direct_backward_weights) {
-    return make_backward_weights(*kernels.direct_backward_weights);
+  if (kernels.own_backward_weights) {
+    return make_backward_weights(kernels.own_backward_weights);
   }
   const dnnl::primitive_desc_base& desc = kernels.backward_weights;
   implementation_ += ", weights " + checked_name(desc, extents_.name);
@@ -170,13 +170,12 @@ void WeightedLayer::make_backward_weights(const LayerKernels& kernels) {
   unpack_ = make_reorder(shared_, {DNNL_ARG_FROM, layout}, {DNNL_ARG_TO, weights_->plain()});
 }
 
-void WeightedLayer::make_backward_weights(const DirectWeightGradient& direct) {
-  implementation_ += ", weights " + direct.name();
-  const memory::desc layout(weights_->plain().dims(), memory::data_type::f32,
-                            memory::format_tag::hwio);
+void WeightedLayer::make_backward_weights(std::shared_ptr<const OwnWeightGradient> own) {
+  implementation_ += ", weights " + own->name();
+  const memory::desc layout(weights_->plain().dims(), memory::data_type::f32, own->layout());
   shared_.reserve_reorder_buffer(layout.get_size());
-  shared_.reserve_scratchpad(direct.scratchpad_bytes());
-  direct_backward_weights_ = direct;
+  shared_.reserve_scratchpad(own->scratchpad_bytes());
+  own_backward_weights_ = std::move(own);
   unpack_ = make_reorder(shared_, {DNNL_ARG_FROM, layout}, {DNNL_ARG_TO, weights_->plain()});
 }
 
@@ -247,9 +246,9 @@ void WeightedLayer::backward_weights(ConstAnyView x, ConstAnyView dy,
   require_shape(extents_.name, "backward_weights: x", x, extents_.input, extents_.type);
   require_shape(extents_.name, "backward_weights: dy", dy, extents_.output, extents_.type);
   require_bias("backward_weights", bias_gradient.size());
-  if (direct_backward_weights_) {
+  if (own_backward_weights_) {
     auto* const into = static_cast<float*>(shared_.reorder_buffer());
-    return direct_backward_weights_->run(shared_, x.data, dy.data, into);
+    return own_backward_weights_->run(shared_, x.data, dy.data, into);
   }
   if (!backward_weights_) {
     std::ranges::fill(bias_gradient, 0.0F);

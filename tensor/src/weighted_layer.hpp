@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -14,8 +13,8 @@
 #include <rondo/tensor/kernel_memory.hpp>
 #include <rondo/tensor/tensor.hpp>
 
-#include "direct_weight_gradient.hpp"
 #include "onednn_kernel.hpp"
+#include "own_weight_gradient.hpp"
 
 namespace rondo::tensor {
 
@@ -70,7 +69,7 @@ struct LayerKernels {
   WeightsKind backward_data_reads = WeightsKind::own;
   dnnl::primitive_desc_base backward_weights = {};  ///< empty when theirs is not
   /// Runs in place of backward_weights, if it is there.
-  std::optional<DirectWeightGradient> direct_backward_weights = {};
+  std::shared_ptr<const OwnWeightGradient> own_backward_weights = {};
 };
 
 /// What a layer with these kernels takes; its weights are `plain` in the flat parameter array.
@@ -109,7 +108,7 @@ class WeightedLayer {
   void make_forward(const dnnl::primitive_desc_base& desc);
   void make_backward_data(const dnnl::primitive_desc_base& desc, WeightsKind reads);
   void make_backward_weights(const LayerKernels& kernels);
-  void make_backward_weights(const DirectWeightGradient& direct);
+  void make_backward_weights(std::shared_ptr<const OwnWeightGradient> own);
   void require_bias(const char* call, std::size_t size) const;
   void require_weights(const char* call, std::size_t size) const;
   void require_weight_gradient(const char* call) const;
@@ -123,7 +122,7 @@ class WeightedLayer {
   OnednnKernel forward_;
   OnednnKernel backward_data_;
   OnednnKernel backward_weights_;
-  std::optional<DirectWeightGradient> direct_backward_weights_;
+  std::shared_ptr<const OwnWeightGradient> own_backward_weights_;
   OnednnKernel unpack_;
 };
 

@@ -1,8 +1,10 @@
-// The gradients of ResNet-20's convolutions in turn with those of oneDNN's backward kernels:
-//   kernels-in-turn [PAIRS [IMAGES]]      default: 41 pairs, 64 images
-// One thread runs our layer, then oneDNN's kernel on the same images, then our layer again, so that
-// a change of the clock meets both. Layers whose kernel is oneDNN's too are compared with
-// themselves: how far their ratio is from 1 tells what the others' ratios are worth.
+// The gradients of convolutions in turn with those of oneDNN's backward kernels:
+//   kernels-in-turn [PAIRS [IMAGES [LAYER...]]]
+// The default is 41 pairs, 64 images and the layers of ResNet-20; a LAYER is
+// EXTENT,CHANNELS,FILTERS,KERNEL,STRIDE, such as 56,64,128,3,2. One thread runs our layer, then
+// oneDNN's kernel on the same images, then our layer again, so that a change of the clock meets
+// both. Layers whose kernel is oneDNN's too are compared with themselves: how far their ratio is
+// from 1 tells what the others' ratios are worth.
 //
 // Columns: the medians in us, the median of the pairs' ratios (above 1, we are faster), and the
 // kernels' names.
@@ -16,6 +18,10 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <iterator>
+#include <span>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -33,24 +39,42 @@ using dnnl::memory;
 
 enum class Gradient : std::uint8_t { of_input, of_weights };
 
-ConvolutionSpec square(std::int64_t images, std::int64_t extent, std::int64_t channels,
-                       std::int64_t filters, std::int64_t stride, DataType type) {
-  return {.input = {images, extent, extent, channels},
-          .filters = filters,
-          .kernel_h = 3,
-          .kernel_w = 3,
-          .stride = stride,
-          .pad_top = 1,
-          .pad_bottom = stride == 1 ? 1 : 0,
-          .pad_left = 1,
-          .pad_right = stride == 1 ? 1 : 0,
+struct Layer {
+  std::int64_t extent = 0, channels = 0, filters = 0, kernel = 0, stride = 0;
+};
+
+constexpr Layer resnet20[] = {{32, 16, 16, 3, 1},
+                              {32, 16, 32, 3, 2},
+                              {16, 32, 32, 3, 1},
+                              {16, 32, 64, 3, 2},
+                              {8, 64, 64, 3, 1}};
+
+// Padded as such networks are: extent / stride rows of output.
+ConvolutionSpec spec_of(const Layer& layer, std::int64_t images, DataType type) {
+  const std::int64_t before = layer.kernel / 2;
+  const std::int64_t behind = std::max<std::int64_t>(0, before - layer.stride + 1);
+  return {.input = {images, layer.extent, layer.extent, layer.channels},
+          .filters = layer.filters,
+          .kernel_h = layer.kernel,
+          .kernel_w = layer.kernel,
+          .stride = layer.stride,
+          .pad_top = before,
+          .pad_bottom = behind,
+          .pad_left = before,
+          .pad_right = behind,
           .type = type};
 }
 
-std::vector<ConvolutionSpec> shapes(std::int64_t images, DataType type) {
-  return {square(images, 32, 16, 16, 1, type), square(images, 32, 16, 32, 2, type),
-          square(images, 16, 32, 32, 1, type), square(images, 16, 32, 64, 2, type),
-          square(images, 8, 64, 64, 1, type)};
+Layer layer_of(const std::string& text) {
+  Layer layer;
+  std::istringstream in(text);
+  char comma = ',';
+  in >> layer.extent >> comma >> layer.channels >> comma >> layer.filters >> comma >>
+      layer.kernel >> comma >> layer.stride;
+  if (in.fail() || !in.eof()) {
+    throw std::invalid_argument("'" + text + "' is no EXTENT,CHANNELS,FILTERS,KERNEL,STRIDE");
+  }
+  return layer;
 }
 
 /// Halves between -1 and 1, which bf16 holds exactly.
@@ -107,7 +131,7 @@ class Subject {
     const auto activation = [&](const Shape& s) {
       return memory::desc({s.n, s.c, s.h, s.w}, type, memory::format_tag::nhwc);
     };
-    const memory::dims weights{spec.filters, spec.input.c, 3, 3};
+    const memory::dims weights{spec.filters, spec.input.c, spec.kernel_h, spec.kernel_w};
     const memory::dims strides{spec.stride, spec.stride};
     const memory::dims before{spec.pad_top, spec.pad_left};
     const memory::dims after{spec.pad_bottom, spec.pad_right};
@@ -174,25 +198,25 @@ void compare(const ConvolutionSpec& spec, Gradient gradient, int pairs) {
     onednn.push_back(theirs);
     ratios.push_back(theirs / ours.back());
   }
-  std::printf("%-8s %4s %2lldx%-2lld %3lld->%-3lld /%lld %9.1f %9.1f %6.2f  %s\n",
+  std::printf("%-8s %4s %3lld %4lld->%-4lld %6lld %5lld %9.1f %9.1f %6.2f  %s\n",
               gradient == Gradient::of_input ? "input" : "weights", name_of(spec.type),
-              static_cast<long long>(spec.input.h), static_cast<long long>(spec.input.w),
-              static_cast<long long>(spec.input.c), static_cast<long long>(spec.filters),
+              static_cast<long long>(spec.input.h), static_cast<long long>(spec.input.c),
+              static_cast<long long>(spec.filters), static_cast<long long>(spec.kernel_h),
               static_cast<long long>(spec.stride), median(ours), median(onednn), median(ratios),
               subject.names().c_str());
   std::fflush(stdout);
 }
 
-int compare_all(int pairs, std::int64_t images) {
+int compare_all(int pairs, std::int64_t images, std::span<const Layer> layers) {
   if (pairs < 1 || images < 1) {
-    std::fputs("kernels-in-turn [PAIRS [IMAGES]]: both are at least 1\n", stderr);
+    std::fputs("kernels-in-turn [PAIRS [IMAGES [LAYER...]]]: both are at least 1\n", stderr);
     return 2;
   }
-  std::puts("gradient type image  filters  stride ours, us  oneDNN, us  ratio  kernels");
+  std::puts("gradient type extent filters kernel stride  ours, us oneDNN, us ratio kernels");
   for (const DataType type : {DataType::f32, DataType::bf16}) {
     if (type == DataType::bf16 && !computes_bf16()) continue;
     for (const Gradient gradient : {Gradient::of_weights, Gradient::of_input}) {
-      for (const ConvolutionSpec& spec : shapes(images, type)) compare(spec, gradient, pairs);
+      for (const Layer& layer : layers) compare(spec_of(layer, images, type), gradient, pairs);
     }
   }
   return 0;
@@ -202,7 +226,11 @@ int compare_all(int pairs, std::int64_t images) {
 
 int main(int argc, char** argv) {
   try {
-    return compare_all(argc > 1 ? std::atoi(argv[1]) : 41, argc > 2 ? std::atoi(argv[2]) : 64);
+    std::vector<Layer> layers;
+    for (int i = 3; i < argc; ++i) layers.push_back(layer_of(argv[i]));
+    if (layers.empty()) layers.assign(std::begin(resnet20), std::end(resnet20));
+    return compare_all(argc > 1 ? std::atoi(argv[1]) : 41, argc > 2 ? std::atoi(argv[2]) : 64,
+                       layers);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "kernels-in-turn: %s\n", error.what());
     return 1;
