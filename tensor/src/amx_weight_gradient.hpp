@@ -35,8 +35,8 @@ class AmxWeightGradient final : public OwnWeightGradient {
   /// so that within a plane a tap reads neighbouring rows for neighbouring rows of dy. Coordinate u
   /// of plane k is row stride * u + k - padding of x.
   struct Axis {
-    Axis(std::int64_t input, std::int64_t output, std::int64_t kernel, std::int64_t stride,
-         std::int64_t padding);
+    Axis(std::int64_t rows_of_x, std::int64_t rows_of_dy, std::int64_t kernel, std::int64_t step,
+         std::int64_t before);
     /// The row at a coordinate; no_pixel in the padding.
     [[nodiscard]] std::int64_t at(std::int64_t plane, std::int64_t coordinate) const noexcept;
 

@@ -162,6 +162,37 @@ std::string onednn_version() {
          std::to_string(version.patch);
 }
 
+namespace {
+
+// To be raised when a kernel of ours takes the place of another, or becomes much faster.
+constexpr int own_kernels = 2;
+
+std::string onednn_instructions() {
+  switch (dnnl_get_effective_cpu_isa()) {
+    case dnnl_cpu_isa_avx512_core_amx:
+      return "avx512_core_amx";
+    case dnnl_cpu_isa_avx512_core_bf16:
+      return "avx512_core_bf16";
+    case dnnl_cpu_isa_avx512_core_vnni:
+      return "avx512_core_vnni";
+    case dnnl_cpu_isa_avx512_core:
+      return "avx512_core";
+    case dnnl_cpu_isa_avx2_vnni:
+      return "avx2_vnni";
+    case dnnl_cpu_isa_avx2:
+      return "avx2";
+    default:
+      return "set " + std::to_string(static_cast<int>(dnnl_get_effective_cpu_isa()));
+  }
+}
+
+}  // namespace
+
+std::string kernel_set() {
+  return "oneDNN " + onednn_version() + " " + onednn_instructions() + ", own kernels " +
+         std::to_string(own_kernels) + " " + instruction_set();
+}
+
 void run_shares(Engine& engine, std::int64_t count, ShareFunction run, const void* use) {
   engine.impl().enter();
   for_each_part(engine.threads(), [&](int part) {

@@ -49,7 +49,7 @@ constexpr Layer resnet20[] = {{32, 16, 16, 3, 1},
                               {16, 32, 64, 3, 2},
                               {8, 64, 64, 3, 1}};
 
-// Padded as such networks are: extent / stride rows of output.
+// Padded as such networks are: with odd kernels extent / stride rows of output.
 ConvolutionSpec spec_of(const Layer& layer, std::int64_t images, DataType type) {
   const std::int64_t before = layer.kernel / 2;
   const std::int64_t behind = std::max<std::int64_t>(0, before - layer.stride + 1);

@@ -68,10 +68,10 @@ constexpr std::uint32_t first_of(std::ptrdiff_t count) noexcept { return (1U << 
   const auto load = [](const Bfloat16* from) __attribute__((always_inline)) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   };
-  __m512i all = _mm512_castsi128_si512(load(a));
-  all = _mm512_mask_broadcast_i32x4(all, 0x00f0, load(b));
-  all = _mm512_mask_broadcast_i32x4(all, 0x0f00, load(c));
-  return _mm512_mask_broadcast_i32x4(all, 0xf000, load(d));
+  __m512i four = _mm512_castsi128_si512(load(a));
+  four = _mm512_mask_broadcast_i32x4(four, 0x00f0, load(b));
+  four = _mm512_mask_broadcast_i32x4(four, 0x0f00, load(c));
+  return _mm512_mask_broadcast_i32x4(four, 0xf000, load(d));
 }
 
 [[gnu::always_inline]] inline __m512i four_pixels(const Bfloat16* a, const Bfloat16* b,
@@ -80,10 +80,10 @@ constexpr std::uint32_t first_of(std::ptrdiff_t count) noexcept { return (1U << 
   const auto load = [channels](const Bfloat16* from) __attribute__((always_inline)) {
     return _mm_maskz_loadu_epi16(channels, from);
   };
-  __m512i all = _mm512_castsi128_si512(load(a));
-  all = _mm512_inserti32x4(all, load(b), 1);
-  all = _mm512_inserti32x4(all, load(c), 2);
-  return _mm512_inserti32x4(all, load(d), 3);
+  __m512i four = _mm512_castsi128_si512(load(a));
+  four = _mm512_inserti32x4(four, load(b), 1);
+  four = _mm512_inserti32x4(four, load(c), 2);
+  return _mm512_inserti32x4(four, load(d), 3);
 }
 
 // Lane l of pixels[j] holds pixel 8 l + j; after this a register holds one channel of all pixels.
@@ -163,7 +163,7 @@ template <bool whole>
   if (odd != nullptr) lay_out_from(1, odd);
 }
 
-// What a tile register holds, by its number: the instruction that reads it needs a constant.
+// All eight registers hold 16 rows of 64 bytes.
 struct alignas(64) TileConfiguration {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -196,7 +196,8 @@ template <int sum, int a, int b>
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
 }
 
-// Eight registers: the sums, the runs of rows, and one or two for pairs.
+// Which register holds what: the sums, then the runs of rows, then one or two of pairs.
+// Instructions name a register by a constant.
 template <int row_runs, int pair_runs>
 struct Registers {
   static constexpr int sums = row_runs * pair_runs;
@@ -261,7 +262,7 @@ void multiply_runs(const Product& product, float* into) {
 using Multiply = void (*)(const Product& product, float* into);
 constexpr Multiply one_of_rows[Product::most_pairs] = {multiply_runs<1, 1>, multiply_runs<1, 2>,
                                                        multiply_runs<1, 3>, multiply_runs<1, 4>,
-                                                       multiply_runs<1, 5>, multiply_runs<1, 6>};
+                                                       multiply_runs<1, 5>};
 constexpr Multiply two_of_rows[2] = {multiply_runs<2, 1>, multiply_runs<2, 2>};
 
 // Linux gives the state of tiles to processes that ask for it.

@@ -48,7 +48,7 @@ void lay_out_pairs(const Placement& placement, std::ptrdiff_t first, std::ptrdif
 /// What one call multiplies: runs of tiles along the pixels. The tiles of a run follow each other;
 /// a run of pairs may begin at any pair.
 struct Product {
-  static constexpr int most_rows = 2, most_pairs = 6;
+  static constexpr int most_rows = 2, most_pairs = 5;
   int row_runs = 0;   ///< 1 or 2
   int pair_runs = 0;  ///< at most most_pairs, and 2 with two runs of rows
   const Bfloat16* rows[most_rows] = {};

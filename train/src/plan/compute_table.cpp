@@ -128,10 +128,10 @@ std::string key_of(const LocalWork& work) {
                      work.input.w, work.input.c, work.input_gradient ? "" : " without dx");
 }
 
-// Times are of a processor, a number of threads and a version of oneDNN; one file may hold those of
-// many.
+// Times are of a processor, a number of threads and the kernels that it has; one file may hold
+// those of many.
 std::string machine_key(int threads) {
-  return fmt::format("oneDNN {}, {}, {} threads: ", tensor::onednn_version(), processor(), threads);
+  return fmt::format("{}, {}, {} threads: ", tensor::kernel_set(), processor(), threads);
 }
 
 ComputeCosts::~ComputeCosts() = default;

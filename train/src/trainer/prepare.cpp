@@ -262,7 +262,8 @@ void expect_names_of_all_classes(const Dataset& dataset) {
 }  // namespace
 
 std::vector<Fact> facts_of_bits(int threads) {
-  return {{"train.threads", std::to_string(threads)}, {"the processor", tensor::instruction_set()}};
+  return {{"train.threads", std::to_string(threads)},
+          {"the kernels of the processor", tensor::kernel_set()}};
 }
 
 // What is no file has the digest of an empty one: whoever needs it says so.
