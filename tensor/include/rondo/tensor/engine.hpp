@@ -49,8 +49,8 @@ class RONDO_TENSOR_API Engine {
 [[nodiscard]] RONDO_TENSOR_API std::string instruction_set();
 
 /// What decides which kernels layers get here: oneDNN's version and instruction set, which
-/// ONEDNN_MAX_CPU_ISA narrows, and those of our own kernels. Ranks with the same one compute the same
-/// bits with as many threads; times that were measured with one say nothing of another.
+/// ONEDNN_MAX_CPU_ISA narrows, and those of our own kernels. Ranks with the same one compute the
+/// same bits with as many threads; times that were measured with one say nothing of another.
 [[nodiscard]] RONDO_TENSOR_API std::string kernel_set();
 
 /// oneDNN's version, as "2.6.3".
