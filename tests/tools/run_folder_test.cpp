@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -110,6 +111,32 @@ TEST_F(RunFolderTest, ResumesNothingInThePlaceOfAnotherLog) {
   EXPECT_THAT([&] { RunFolder(out(), experiment_, RunFolder::Use::resume); },
               ThrowsMessage<UsageError>(HasSubstr("already holds a run's metrics.jsonl")));
   EXPECT_EQ(read_file(out() / "metrics.jsonl"), "{\"my\":\"log\"}\n");
+}
+
+TEST_F(RunFolderTest, IsThatOfTheCheckpointHoweverThisIsNamed) {
+  const fs::path checkpoint = out() / "checkpoints" / "step-3";
+  fs::create_directories(checkpoint);
+  fs::create_directory_symlink(checkpoint, out() / "latest");
+  for (const fs::path& named :
+       {out(), checkpoint, checkpoint / "", checkpoint / ".", out() / "latest"}) {
+    TrainRequest request;
+    request.resume = named;
+
+    EXPECT_TRUE(fs::equivalent(folder_asked_for(request), out())) << named;
+  }
+}
+
+// A bare word among the options would be taken for one of them.
+TEST_F(RunFolderTest, RanksGetAConfigurationWhoseNameBeginsWithAHyphen) {
+  TrainRequest request;
+  request.config = "-c.toml";
+  const RunFolder folder(out(), experiment_);
+
+  const std::vector<std::string> command = training_job(request, {}, folder).command;
+
+  ASSERT_GE(command.size(), 2U);
+  EXPECT_EQ(command[command.size() - 2], "--");
+  EXPECT_EQ(command.back(), "-c.toml");
 }
 
 TEST_F(RunFolderTest, LeavesASymbolicLinkThatNamesNothing) {

@@ -148,6 +148,13 @@ TEST_F(RunOnHostsTest, AnAgentThatDoesNotExistIsNotFound) {
   EXPECT_THAT(lines(ended.err), ElementsAre(StartsWith("rondo: cannot execute 'no-such-agent'")));
 }
 
+// As a login script does that exits, or a command that sshd was told to run instead.
+TEST_F(RunOnHostsTest, AnAgentThatStartsNothingIsNamed) {
+  const Ended ended = rondo({"run", "--hosts", "a", "--agent", "echo", "--", "true"});
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(ended.err, HasSubstr("the agent ended on a without starting rondo"));
+}
+
 // They have been told to end before, and take their time. As with ssh, the part of a host is no
 // child of the launcher.
 TEST_F(RunOnHostsTest, RanksOfALauncherThatIsGoneMayStillEndInTheirOwnWay) {

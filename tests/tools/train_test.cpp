@@ -259,6 +259,13 @@ TEST_F(TrainTest, TakesAFileThatStandsBehindASetting) {
   EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
 }
 
+// The launcher reads it, and then every rank.
+TEST_F(TrainTest, RefusesAConfigurationThatCanBeReadOnlyOnce) {
+  const Ended ended = rondo({"train", "/dev/null", "--out", out()});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(ended.err, HasSubstr("/dev/null: every rank reads the configuration"));
+}
+
 // What ends a run, the status, and the line that says so once for all ranks.
 struct Mistake {
   const char* name;
@@ -306,6 +313,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {"-n", "2", "--resume", "/proc/version"},
                 3,
                 "/proc/version: is a file, and a checkpoint is a folder"},
+        Mistake{"ResumeFromAVariableThatIsNotSet", {"--resume", ""}, 2, "--resume: is empty"},
         Mistake{"Batch", {"-n", "3", "--set", "train.global_batch=2"}, 2, "global_batch"},
         Mistake{"DecoderCpus",
                 {"-n", "2", "--set", "data.decoder_cpus=1023"},

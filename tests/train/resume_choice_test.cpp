@@ -234,6 +234,23 @@ TEST(ResumeChoiceTest, ARunThatHasCompletedWithoutCheckpointsDoesNotBeginAnew) {
   EXPECT_EQ(contents(folder.path() / "model.safetensors"), model);
 }
 
+// Two were started at once, and this one has waited until the other one had ended.
+TEST(ResumeChoiceTest, ARunDoesNotBeginWhereAnotherOneHasBegunMeanwhile) {
+  const Experiment experiment = experiment_of("synchronous");
+  const ScratchFolder folder;
+  run_in(folder.path(), 2, experiment);
+  const std::string metrics = contents(folder.path() / "metrics.jsonl");
+
+  World{2}.run([&](transport::World& world) {
+    TrainerOptions options;
+    options.run_folder = folder.path();
+    EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
+                ThrowsMessage<ConfigError>(HasSubstr("already holds a run's metrics.jsonl")));
+  });
+
+  EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
+}
+
 // Or the next --resume auto would go back to the step at which it was stopped.
 TEST(ResumeChoiceTest, ARunThatWasStoppedLeavesACheckpointAtItsEnd) {
   const Experiment experiment = experiment_of("synchronous");

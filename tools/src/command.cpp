@@ -116,6 +116,12 @@ Option& Option::value(const char* name) {
   return *this;
 }
 
+Option& Option::path(const char* name) {
+  return value(name).check([](const std::string& text) {
+    return text.empty() ? "is empty; give a value, or leave the option out" : "";
+  });
+}
+
 Option& Option::required() {
   option_->required();
   return *this;

@@ -90,7 +90,6 @@ Comparison comparison_of(const Plan& plan, const CompareRequest& request) {
 void print(const Comparison& comparison) {
   if (!comparison.conditions.empty()) fmt::print("{}\n", comparison.conditions);
   fmt::print("{}", comparison.table.text());
-  std::fflush(stdout);
 }
 
 // Makes the folder. No other process compares in it while the result is open.
@@ -289,6 +288,7 @@ int run_compare(const CompareOptions& options) {
     throw UsageError("rondo compare starts ranks of its own; start it without a launcher");
   }
   CompareRequest request = options.request;
+  refuse_what_is_read_once(request.training.config);
   if (request.seeds.empty()) {
     request.seeds.resize(static_cast<std::size_t>(options.seeds));
     std::iota(request.seeds.begin(), request.seeds.end(), 1);
@@ -332,7 +332,7 @@ void add_how_to_run(Command& command, CompareOptions& options) {
   command
       .option("--folder", options.request.folder,
               "Where runs and table go (default: runs/compare-CONFIG)")
-      .value("DIR");
+      .path("DIR");
   command.flag("--anew", options.request.anew,
                "Replace runs of another configuration that are in the folder");
   const Option table = command.flag("--table-only", options.table_only,

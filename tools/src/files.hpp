@@ -37,7 +37,7 @@ class Descriptor {
 /// False when the path cannot be examined, too; opening or making it later reports the reason.
 [[nodiscard]] bool is_there(const std::filesystem::path& path) noexcept;
 
-/// The contents of a file; empty when it cannot be read.
+/// The contents of a file; empty when it cannot be read. Throws UsageError for a folder.
 [[nodiscard]] std::string read_file(const std::filesystem::path& file);
 
 /// Throws UsageError where no file can be written to `file`: a folder or a device is there, or its

@@ -166,6 +166,7 @@ int find_rate(const FindRateOptions& options) {
     throw UsageError("rondo find-rate starts ranks of its own; start it without a launcher");
   }
   TrainRequest request = options.training;
+  refuse_what_is_read_once(request.config);
   request.sweep = true;
   // The ranks print to nowhere; --format is about what this command prints.
   request.format = Format::text;
@@ -259,7 +260,7 @@ void add_find_rate(Command& root) {
       .with_default()
       .value("N");
   command.option("-o,--out", training.folder, "The run folder (default: a new one under runs/)")
-      .value("DIR");
+      .path("DIR");
   add_format_option(command, training.format, table_or_json, "table, or json: one object");
   add_placement_options(command, training.launch.placement);
   add_fabric_options(command, training.launch.fabric);

@@ -155,10 +155,12 @@ std::vector<Guess> guesses_of(const std::string& image, std::span<const float> l
 
 Table table_of(const std::vector<Guess>& guesses, bool with_names) {
   TableOf table(guesses);
-  table.add({"image", "image", Align::left}, &Guess::image)
+  // Texts of whoever has named the file, or the classes.
+  table.add({.name = "image"}, &Guess::image)
+      .add({.heading = "image", .align = Align::left},
+           [](const Guess& guess) { return printable(guess.image); })
       .add({"place", "place"}, &Guess::place)
       .add({"class", "class"}, &Guess::number);
-  // Names are texts of whoever wrote the file of weights.
   if (with_names) {
     table.add({.name = "name"}, &Guess::name)
         .add({.heading = "name", .align = Align::left},

@@ -31,7 +31,8 @@ struct ReportOptions {
 // One directory gets its own report; what is made of several lies where the user is.
 fs::path output_of(const ReportOptions& options) {
   if (!options.out.empty()) return options.out;
-  const bool one = options.paths.size() == 1 && fs::is_directory(options.paths.front());
+  std::error_code ignored;
+  const bool one = options.paths.size() == 1 && fs::is_directory(options.paths.front(), ignored);
   return one ? fs::path(options.paths.front()) / "report.html" : fs::path("report.html");
 }
 
@@ -76,7 +77,7 @@ void add_report(Command& root) {
   report
       .option("-o,--out", options->out,
               "The page (default: report.html in the one directory, else in this one)")
-      .value("FILE");
+      .path("FILE");
   report.footer(
       "The page needs no other file and no network. What is missing or damaged in a run is "
       "skipped\n"

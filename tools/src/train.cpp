@@ -429,6 +429,7 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
 int run_train(const TrainRequest& options) {
   hold_requests();
   let_speak(Speaker::first_of_host);
+  if (!is_rank()) refuse_what_is_read_once(options.config);
   const train::Experiment experiment =
       train::read_experiment(options.config, all_settings(options));
   static_cast<void>(steps_of(options));  // a mistake ends here, said once
@@ -448,13 +449,16 @@ void add_train(Command& root) {
   Command train = root.add("train", "Train a network as a configuration file says");
   auto options = std::make_shared<TrainRequest>();
   add_experiment_options(train, options->config, options->settings, "", "");
-  train.option("-o,--out", options->folder, "The run folder (default: a new one under runs/)")
-      .value("DIR");
+  train
+      .option("-o,--out", options->folder,
+              "The run folder (default: that of --resume PATH, or a new\n"
+              "one under runs/)")
+      .path("DIR");
   train
       .option("--resume", options->resume,
               "Go on from a checkpoint: auto (the newest in --out that can be used, or begin), a\n"
               "run's folder, or a checkpoint's")
-      .value("auto|PATH");
+      .path("auto|PATH");
   // How rondo find-rate starts its ranks.
   train.flag("--sweep", options->sweep, "End where the loss diverges").hidden();
   // How a launcher that keeps the ranks' flight records starts them.

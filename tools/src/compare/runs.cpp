@@ -316,9 +316,9 @@ FoundRun find_run(const fs::path& folder, const Training& training) {
   found.record = read_run_record(folder / "metrics.jsonl");
   if (found.record.start) {
     found.difference = difference_of(*found.record.start, training);
-  } else if (fs::exists(folder / "config.toml")) {
+  } else if (is_there(folder / "config.toml")) {
     found.difference = first_difference(read_file(folder / "config.toml"), training.experiment);
-  } else if (!fs::exists(folder / "metrics.jsonl")) {
+  } else if (!is_there(folder / "metrics.jsonl")) {
     return found;
   }
   if (!found.difference.empty()) {

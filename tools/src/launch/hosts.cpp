@@ -28,6 +28,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -263,6 +264,12 @@ int run_parts(std::vector<HostPart>& parts, const HostsRequest& hosts,
   std::thread copier(copy_output, parts.front().output.value(), std::ref(output));
   const int status = supervisor.wait().exit_status();
   copier.join();
+  if (!store && status == exit_done) {
+    const std::string& first = parts.front().destination;
+    throw std::runtime_error(
+        fmt::format("the agent ended on {} without starting rondo; see what this prints: {}", first,
+                    fmt::join(command_on(hosts, first, quoted(own_command({"--version"}))), " ")));
+  }
   if (status == exit_done) output.expect_whole();
   return status;
 }

@@ -233,8 +233,8 @@ ReportedRun read_reported_run(const fs::path& folder) {
   run.name = fs::path(run.name).filename().string();
   const fs::path metrics = folder / "metrics.jsonl";
   // A run that has not begun has a config.toml alone.
-  const bool has_metrics = fs::exists(metrics);
-  if (!has_metrics && !fs::exists(folder / "config.toml")) {
+  const bool has_metrics = is_there(metrics);
+  if (!has_metrics && !is_there(folder / "config.toml")) {
     throw UsageError(
         fmt::format("{} is no run directory: it has neither metrics.jsonl nor "
                     "config.toml; name the directory that rondo train wrote",

@@ -12,6 +12,7 @@
 #include "report/report.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -285,7 +286,7 @@ void add_csv(const fs::path& path, const std::string& name, ReportSources& sourc
 // What lies beside a run's metrics.jsonl: absent is right, damaged is named.
 void add_file_of(const ReportedRun& run, const char* name, ReportSources& sources) {
   const fs::path file = run.folder / name;
-  if (!fs::exists(file)) return;
+  if (!is_there(file)) return;
   const Json json = Json::parse(read_file(file), nullptr, false);
   if (!add_json(run.name, json, sources)) {
     sources.problems.push_back(file.string() + ": skipped: it is damaged");
@@ -293,8 +294,7 @@ void add_file_of(const ReportedRun& run, const char* name, ReportSources& source
 }
 
 bool is_run(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / "metrics.jsonl", error) || fs::exists(folder / "config.toml", error);
+  return is_there(folder / "metrics.jsonl") || is_there(folder / "config.toml");
 }
 
 // Sorted, because a directory has no order of its own.
@@ -334,7 +334,7 @@ void add_run(const fs::path& folder, const fs::path& name, const std::string& it
   if (!name.empty()) run.name = name.string();
   run.item = item;
   add_file_of(run, "profile.json", sources);
-  if (!fs::exists(folder / "find-rate.json")) return;
+  if (!is_there(folder / "find-rate.json")) return;
   add_file_of(run, "find-rate.json", sources);
   sources.runs.pop_back();  // a sweep is no training that compares with others
 }
@@ -344,7 +344,7 @@ void add_run(const fs::path& folder, const fs::path& name, const std::string& it
 bool add_runs_below(const fs::path& folder, const fs::path& place, ReportSources& sources) {
   bool found = false;
   const fs::path table = folder / "compare.csv";
-  const bool compared = fs::exists(table);
+  const bool compared = is_there(table);
   if (compared) add_csv(table, (place / table.filename()).string(), sources);
   for (const fs::path& child : in_order_of(table, folders_in(folder))) {
     const fs::path name = place / child.filename();
@@ -372,7 +372,7 @@ bool has_runs_two_levels_below(const fs::path& folder) {
 void add_folder_of_runs(const fs::path& folder, ReportSources& sources) {
   bool found = add_runs_below(folder, {}, sources);
   for (const fs::path& child : folders_in(folder)) {
-    const bool compared = fs::exists(child / "compare.csv");
+    const bool compared = is_there(child / "compare.csv");
     if (!compared && !has_runs_two_levels_below(child)) continue;
     found = add_runs_below(child, child.filename(), sources) || found;
   }
@@ -412,7 +412,12 @@ ReportSources read_sources(const std::vector<fs::path>& paths) {
     if (!fs::exists(path, error)) {
       throw UsageError(fmt::format("{} does not exist; name a run directory", path.string()));
     }
-    if (!fs::is_directory(path)) {
+    if (::access(path.c_str(), fs::is_directory(path, error) ? R_OK | X_OK : R_OK) != 0) {
+      throw UsageError(fmt::format("{}: cannot be read: {}; name a run directory that can be",
+                                   path.string(),
+                                   std::error_code(errno, std::generic_category()).message()));
+    }
+    if (!fs::is_directory(path, error)) {
       add_file(path, sources);
     } else if (is_run(path)) {
       add_run(path, {}, {}, sources);

@@ -337,9 +337,16 @@ void RunProfile::on_step() {
   if (record_.empty() && steps_.steps() > 0 && steps_.last_run() > range_.last) take_record();
 }
 
+constexpr const char* advice_on_room = "see whether there is room in the run folder";
+
 void RunProfile::take_record() {
   const fs::path file = folder_ / fmt::format("profile-record-{}.json", world_.rank());
-  world_.dump_flight_record(file);
+  try {
+    world_.dump_flight_record(file);
+  } catch (const std::system_error& error) {
+    throw train::DataError(fmt::format("{}: the profile cannot be written: {}; {}", file.string(),
+                                       error.code().message(), advice_on_room));
+  }
   record_ = read_file(file);
   std::error_code ignored;
   fs::remove(file, ignored);
@@ -365,9 +372,8 @@ std::string RunProfile::write(const train::Experiment& experiment, int threads,
   }
   // The run ended before the last of them.
   if (record_.empty()) take_record();
-  const std::string advice = "see whether there is room in the run folder";
   replace_file(folder_ / fmt::format("profile-rank-{}.json", world_.rank()),
-               trace_of(steps_, record_, world_.rank(), origin).dump() + "\n", advice);
+               trace_of(steps_, record_, world_.rank(), origin).dump() + "\n", advice_on_room);
   // Who stops a run does not wait for measurements.
   const KernelsAlone alone =
       end == RunEnd::complete ? measure_alone(world_, experiment, threads, team) : KernelsAlone{};
@@ -378,7 +384,7 @@ std::string RunProfile::write(const train::Experiment& experiment, int threads,
   const Json profile = {{"format", "rondo-profile-1"}, {"about", sentence},
                         {"first_step", range_.first},  {"last_step", range_.last},
                         {"steps", steps_.steps()},     {"kernels", Json::parse(table.json())}};
-  replace_file(folder_ / "profile.json", profile.dump(1) + "\n", advice);
+  replace_file(folder_ / "profile.json", profile.dump(1) + "\n", advice_on_room);
   return table.text() + sentence;
 }
 

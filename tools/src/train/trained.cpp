@@ -64,10 +64,6 @@ fs::path weights_of(const TrainedRequest& request, const train::Experiment& expe
 }
 
 // As of a script's variable that is not set: it would be taken for an option that was not given.
-std::string complaint_about_empty(const std::string& value) {
-  return value.empty() ? "is empty; give a value, or leave the option out" : "";
-}
-
 }  // namespace
 
 // The same options for all commands that take a trained model.
@@ -78,13 +74,11 @@ void add_trained_options(Command& command, TrainedRequest& request) {
   command
       .option("--weights", request.weights,
               "A safetensors file (default: model.safetensors of the run, or model.weights)")
-      .check(complaint_about_empty)
-      .value("FILE");
+      .path("FILE");
   command
       .option("--checkpoint", request.checkpoint,
               "A checkpoint of the run instead: newest, best, the number of a step, or a path")
-      .check(complaint_about_empty)
-      .value("WHICH");
+      .path("WHICH");
   command.option("--set", request.settings, "Overrides a key of the configuration; may be repeated")
       .repeatable()
       .value("SECTION.KEY=VALUE");

@@ -268,11 +268,13 @@ fs::path folder_asked_for(const TrainRequest& request) {
   if (request.resume == "auto") {
     throw UsageError("--resume auto needs the run's folder; give it with --out");
   }
-  fs::path path = request.resume;
+  if (is_there(request.resume / "checkpoints")) return request.resume;
+  // A path to one checkpoint: RUN/checkpoints/step-N, or a link to it.
+  std::error_code error;
+  fs::path path = fs::weakly_canonical(request.resume, error);
+  if (error) path = fs::absolute(request.resume);
   if (!path.has_filename()) path = path.parent_path();
-  if (is_there(path / "checkpoints")) return path;
-  // A path to one checkpoint: RUN/checkpoints/step-N.
-  const fs::path above = fs::absolute(path).parent_path();
+  const fs::path above = path.parent_path();
   return above.filename() == "checkpoints" ? above.parent_path() : fs::path();
 }
 
@@ -395,6 +397,19 @@ int threads_asked_for(const TrainRequest& request, const train::Experiment& expe
                                               : static_cast<int>(experiment.train.threads);
 }
 
+void refuse_what_is_read_once(const fs::path& config) {
+  std::error_code error;
+  const fs::file_type type = fs::status(config, error).type();
+  const std::string path = fs::absolute(config, error).lexically_normal().string();
+  // These have a place in the file, which the launcher would leave at its end.
+  const bool is_open =
+      path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/");
+  if (!is_open && type != fs::file_type::fifo && type != fs::file_type::character) return;
+  throw UsageError(fmt::format(
+      "{}: every rank reads the configuration, and this can be read only once; write it to a file",
+      config.string()));
+}
+
 // Threads come from the command line, else from [train]; the placement decides when neither says.
 Training plan_training(const TrainRequest& request, train::Experiment experiment,
                        const Machine& machine) {
@@ -410,9 +425,8 @@ Training plan_training(const TrainRequest& request, train::Experiment experiment
 
 // The ranks get the resolved folder and threads; settings go to them as they were given.
 Job training_job(const TrainRequest& request, const Training& training, const RunFolder& folder) {
-  std::vector<std::string> arguments = {"train",    request.config.string(),
-                                        "--out",    folder.path().string(),
-                                        "--format", name_of(text_or_json, request.format)};
+  std::vector<std::string> arguments = {"train", "--out", folder.path().string(), "--format",
+                                        name_of(text_or_json, request.format)};
   for (const std::string& setting : all_settings(request)) {
     arguments.insert(arguments.end(), {"--set", setting});
   }
@@ -430,6 +444,8 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
   const auto records =
       request.launch.flight_record.empty() ? folder.path() : request.launch.flight_record;
   arguments.insert(arguments.end(), {"--flight-record", records.string(), "--recorded"});
+  // Last, because its name may begin with a hyphen.
+  arguments.insert(arguments.end(), {"--", request.config.string()});
   return {.command = own_command(arguments),
           .placement = training.placement,
           .fabric = training.fabric,

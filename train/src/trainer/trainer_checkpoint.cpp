@@ -102,8 +102,15 @@ void Trainer::set_aside_other_checkpoints() {
   });
 }
 
-// Nothing has been refused so far: what an earlier run has left in the folder is replaced.
+// Nothing has been refused so far. Under --resume auto what an earlier run has left in the folder
+// is replaced; otherwise the folder was empty when this run looked, and another run has begun and
+// ended there while this one waited for it.
 void Trainer::begin_anew() {
+  agree_on(world_, [&] {
+    if (!options_.resume.empty() || log_.metrics_bytes() == 0) return;
+    throw ConfigError(options_.run_folder.string() +
+                      " already holds a run's metrics.jsonl; choose another folder, or remove it");
+  });
   set_aside_other_checkpoints();
   agree_on(world_, [&] { log_.begin_anew(); });
 }

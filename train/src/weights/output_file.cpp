@@ -44,7 +44,8 @@ fs::path folder_of(const fs::path& file) {
 std::string problem_of_output(const fs::path& path) {
   const fs::path file = behind_links(path);
   std::error_code error;
-  const fs::file_status status = fs::status(file, error);
+  // Of the path as it was given: /dev/stdout leads to no path where it is a pipe.
+  const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status)) {
     return fmt::format("{}: is a folder; give the name of a file", path.string());
   }
