@@ -319,9 +319,7 @@ class Rank {
     const std::vector<BestPlan> plans = best_plans(model, options, costs);
     const auto plan =
         std::ranges::find(plans, grid.pr, [](const BestPlan& each) { return each.grid.pr; });
-    const double update =
-        costs.update_seconds(layout_of(model).parameter_count / static_cast<std::size_t>(grid.pr));
-    return plan->overlapped_seconds + options.slowdown * update + agreement_seconds(options);
+    return plan->overlapped_seconds + agreement_seconds(options);
   }
 
   /// Rank 0's experiment.

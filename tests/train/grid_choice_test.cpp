@@ -346,6 +346,13 @@ TEST(PlanSectionTest, WritesEveryLayer) {
   EXPECT_EQ(split_text({.kind = SplitKind::sample}), "sample");
 }
 
+// Else whoever copies it would train with other statistics than it was planned with.
+TEST(PlanSectionTest, KeepsTheScopeOfBatchNorm) {
+  const BestPlan plan = {.grid = {.pr = 1, .pc = 4}};
+  EXPECT_EQ(grid_section(plan), "[grid]\nsample = 4\n");
+  EXPECT_EQ(grid_section(plan, "all"), "[grid]\nsample = 4\nbatch_norm = \"all\"\n");
+}
+
 // How the split of a layer is written.
 
 TEST(SplitTextTest, ReadsEveryKind) {

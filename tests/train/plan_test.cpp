@@ -327,6 +327,24 @@ TEST(PlanTest, RefusesMoreMicroBatchesThanAReplicaHasSamples) {
             "3 micro-batches are more than the 2 samples that a replica has of a step");
 }
 
+// Its convolutions are split by samples over all ranks, up to as many as there are samples.
+TEST(PlanTest, RefusesMoreMicroBatchesThanARankHasSamples) {
+  PlanOptions options = job(4, 16);
+  options.micro_batches = 4;
+  EXPECT_THAT(planned(small_model(), Strategy::integrated, 2, options).refused, IsEmpty());
+  options.micro_batches = 5;
+  EXPECT_THAT(planned(small_model(), Strategy::integrated, 2, options).refused,
+              HasSubstr("5 micro-batches are more than the 4 samples of a rank"));
+}
+
+TEST(PlanTest, RefusesSlicesOfLayersWhoseUpdatesNeedThemWhole) {
+  PlanOptions options = job(4, 16);
+  options.whole_layers = true;
+  EXPECT_THAT(planned(small_model(), Strategy::batch, 1, options).refused, IsEmpty());
+  EXPECT_THAT(planned(small_model(), Strategy::grid, 2, options).refused,
+              HasSubstr("its update needs the whole layer on every rank"));
+}
+
 TEST(PlanTest, RefusesMoreMemoryThanThereIs) {
   PlanOptions options = job(4, 16);
   options.memory_limit = 1000;

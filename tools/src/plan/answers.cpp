@@ -121,6 +121,7 @@ Table best_table(const std::vector<BestPlan>& plans) {
       .add({.name = "communication_seconds"}, if_usable(&BestPlan::communication_seconds))
       .add({.name = "compute_seconds"}, if_usable(&BestPlan::compute_seconds))
       .add({.name = "overlapped_seconds"}, if_usable(&BestPlan::overlapped_seconds))
+      .add({.name = "update_seconds"}, if_usable(&BestPlan::update_seconds))
       .add({.name = "bytes_per_rank"}, if_usable(&BestPlan::bytes_per_rank))
       .add({"refused", "refused", Align::left}, refused<BestPlan>)
       .add({.name = "layers"}, [](const BestPlan& plan) { return layers_table(plan.layers); });
@@ -142,11 +143,23 @@ Table scaling_table(const std::vector<ScalingPoint>& points) {
 constexpr std::array closed_forms = {Strategy::batch, Strategy::model, Strategy::grid,
                                      Strategy::domain, Strategy::integrated};
 
+std::string text_of(const train::LinkCost& link) {
+  return fmt::format("{:.3g} us and {:.3g} GB/s", 1e6 * link.alpha_seconds, 1e-9 * link.bandwidth);
+}
+
+// Those that messages of so many ranks take.
+std::string text_of_links(const train::PlanOptions& plan, int ranks) {
+  if (ranks <= plan.ranks_per_node) return text_of(plan.node);
+  const std::string between = text_of(plan.fabric);
+  const std::string within = text_of(plan.node);
+  if (plan.ranks_per_node == 1 || within == between) return between;
+  return fmt::format("within nodes {}, between {}", within, between);
+}
+
 // What the table below it was computed for.
 void print_title(const PlanJob& job) {
-  fmt::print("{}, {} samples a step on {} ranks, {} per node; {:.3g} us and {:.3g} GB/s\n",
-             job.model.name, job.plan.batch, job.plan.ranks, job.plan.ranks_per_node,
-             1e6 * job.plan.fabric.alpha_seconds, 1e-9 * job.plan.fabric.bandwidth);
+  fmt::print("{}, {} samples a step on {} ranks, {} per node; {}\n", job.model.name, job.plan.batch,
+             job.plan.ranks, job.plan.ranks_per_node, text_of_links(job.plan, job.plan.ranks));
 }
 
 }  // namespace
@@ -212,7 +225,8 @@ void plan_best(const PlanJob& job) {
   // Where no grid fits there is nothing to paste into a configuration.
   if (!first.refused.empty()) return;
   fmt::print("\n{} x {}, layer by layer\n{}\n{}", first.grid.pr, first.grid.pc,
-             layers_table(first.layers).text(), grid_section(first));
+             layers_table(first.layers).text(),
+             grid_section(first, job.experiment.grid.batch_norm));
 }
 
 namespace {
@@ -300,11 +314,10 @@ void predict_scaling(const PlanJob& job) {
   const std::vector<train::ScalingPoint> points = scaling_points(job, options);
   if (job.request.format == Format::text) {
     const bool strong = options.fixed == train::FixedBatch::global;
-    fmt::print("{}, {}, {} samples {}; {} per node; {:.3g} us and {:.3g} GB/s\n", job.model.name,
+    fmt::print("{}, {}, {} samples {}; {} per node; {}\n", job.model.name,
                job.experiment.update.scheme, options.batch,
                strong ? "of all ranks (strong scaling)" : "of each rank (weak scaling)",
-               options.ranks_per_node, 1e6 * options.fabric.alpha_seconds,
-               1e-9 * options.fabric.bandwidth);
+               options.ranks_per_node, text_of_links(job.plan, points.back().ranks));
   }
   fmt::print("{}", scaling_table(points).in(job.request.format));
 }

@@ -182,6 +182,37 @@ class GridPlanner {
   std::vector<ValueLayout> layouts_;
 };
 
+// Of every layer: those without a split of their own lie as what they read.
+std::vector<LayerSplit> all_splits(const GridJob& job, const BestPlan& plan) {
+  std::vector<LayerSplit> splits;
+  std::size_t next = 0;
+  std::vector<ValueLayout> lies(job.model.layers.size() + 1);  // by value
+  for (std::size_t i = 0; i < job.model.layers.size(); ++i) {
+    const JobLayer layer = layer_of(job, i);
+    const LayerSplit own = layer.has_split() ? plan.layers[next++].split : LayerSplit{};
+    const ValueLayout x = layout_read_by(layer.spec, own, lies[layer.spec.inputs[0]]);
+    splits.push_back(layer.has_split() ? own : split_like(x));
+    lies[i + 1] = layout_written_by(layer.spec, splits.back(), x);
+  }
+  return splits;
+}
+
+// How many parameters the rank updates that updates most.
+std::size_t updated_parameters(const GridJob& job, const BestPlan& plan) {
+  const std::vector<LayerSplit> splits = all_splits(job, plan);
+  const std::vector<ParameterBlock> blocks = layout_of(job.model).blocks;
+  std::int64_t parameters = 0;
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    const auto block = std::ranges::find(blocks, job.model.layers[i].name, &ParameterBlock::name);
+    if (block == blocks.end()) continue;
+    const auto size = static_cast<std::int64_t>(block->size);
+    const std::int64_t held = largest_part(size, weight_parts(job, splits[i]));
+    const bool divides = job.options.divides_optimizer;
+    parameters += divides ? largest_part(held, reduced_over(job, splits[i]).size) : held;
+  }
+  return static_cast<std::size_t>(parameters);
+}
+
 }  // namespace
 
 std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
@@ -192,7 +223,10 @@ std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
   KernelMemories kernels(options.threads);
   for (const int pr : grid_rows(options)) {
     const GridJob job = job_of(model, options, {pr, options.ranks / pr});
-    plans.push_back(GridPlanner(job, costs, kernels).run());
+    BestPlan& plan = plans.emplace_back(GridPlanner(job, costs, kernels).run());
+    if (!plan.refused.empty()) continue;
+    plan.update_seconds = options.slowdown * costs.update_seconds(updated_parameters(job, plan));
+    plan.overlapped_seconds += plan.update_seconds;
   }
   // Grids that are refused come last, but they are shown: with the reason.
   std::ranges::sort(plans, {}, [](const BestPlan& plan) {
@@ -203,17 +237,12 @@ std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
 
 std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
                                const BestPlan& plan) {
+  if (plan.layers.empty()) return {};
   const GridJob job = job_of(model, options, plan.grid);
+  const std::vector<LayerSplit> splits = all_splits(job, plan);
   std::vector<LocalWork> work;
-  std::size_t next = 0;
-  std::vector<ValueLayout> lies(model.layers.size() + 1);  // by value
-  for (std::size_t i = 0; i < model.layers.size() && !plan.layers.empty(); ++i) {
-    const JobLayer layer = layer_of(job, i);
-    const LayerSplit own = layer.has_split() ? plan.layers[next++].split : LayerSplit{};
-    const ValueLayout x = layout_read_by(layer.spec, own, lies[layer.spec.inputs[0]]);
-    const LayerSplit split = layer.has_split() ? own : split_like(x);
-    work.push_back(local_work(job, layer, split));
-    lies[i + 1] = layout_written_by(layer.spec, split, x);
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    work.push_back(local_work(job, layer_of(job, i), splits[i]));
   }
   return work;
 }
@@ -225,6 +254,7 @@ std::vector<BestPlan> measured_best_plans(const Model& model, const PlanOptions&
   // Every layer is measured unsplit first, so that each has a rate from which splits can be
   // estimated.
   for (const LocalWork& work : unsplit_work(model, samples)) table.measure(work);
+  table.measure_update(layout_of(model).parameter_count);
   // Where memory is short, a whole model may not fit.
   if (options.memory_limit == 0) table.measure_step(model, samples, of_all);
   while (true) {
@@ -264,9 +294,10 @@ Experiment::Grid grid_keys(const BestPlan& plan) {
   return grid;
 }
 
-std::string grid_section(const BestPlan& plan) {
+std::string grid_section(const BestPlan& plan, const std::string& batch_norm) {
   const Experiment::Grid grid = grid_keys(plan);
   std::string text = fmt::format("[grid]\nsample = {}\n", grid.sample);
+  if (batch_norm != grid.batch_norm) text += fmt::format("batch_norm = \"{}\"\n", batch_norm);
   if (grid.layers.empty()) return text;
   text += fmt::format("filter = {}\n\n[grid.layers]\n", grid.filter);
   for (const auto& [name, split] : grid.layers)

@@ -182,9 +182,18 @@ int cheapest_pr(const WeightLayer& layer, const PlanOptions& options) {
 namespace {
 
 // A layer that is not split has as few filters as the model says; nothing better is to be had.
-std::string complaint(const WeightLayer& layer, const FormSplit& split) {
+std::string complaint(const WeightLayer& layer, const FormSplit& split,
+                      const PlanOptions& options) {
+  const std::int64_t samples = share_of(split.pc, options);
+  if (samples < options.micro_batches) {
+    return fmt::format("{}: {} micro-batches are more than the {} samples of a rank", layer.name,
+                       options.micro_batches, samples);
+  }
   if (split.pr == 1) return {};
   if (!split.domain) {
+    if (options.whole_layers) {
+      return fmt::format("{}: its update needs the whole layer on every rank", layer.name);
+    }
     const std::int64_t filters = layer.y.c / split.pr;
     if (filters >= least_channels) return {};
     return fmt::format("{}: {} filters over {} ranks leave {} each, fewer than {}", layer.name,
@@ -212,8 +221,8 @@ std::string refusal_of(const std::vector<WeightLayer>& layers, const GridPlan& g
                        options.micro_batches, share);
   }
   for (const WeightLayer& layer : layers) {
-    std::string reason =
-        complaint(layer, split_of(layer, grid.strategy, grid.pr, grid.pc, options));
+    const FormSplit split = split_of(layer, grid.strategy, grid.pr, grid.pc, options);
+    std::string reason = complaint(layer, split, options);
     if (!reason.empty()) return reason;
   }
   if (options.memory_limit > 0 && grid.bytes_per_rank > options.memory_limit) {

@@ -377,13 +377,13 @@ std::string text_of_links(const WorldCosts& costs, int nodes) {
   return "within nodes " + link(costs.node) + between;
 }
 
-// `rest` is what every grid takes besides.
-std::string expectation(const BestPlan& best, double rest, const WorldCosts& costs, int nodes,
+// `agreement` is what every grid takes besides.
+std::string expectation(const BestPlan& best, double agreement, const WorldCosts& costs, int nodes,
                         int measured) {
   return fmt::format(
       "planned {} x {}: {:.4g} ms a step, {:.4g} of them computing, which takes {:.2f} times as "
       "long beside other ranks; messages measured {}; {} kernels measured, others known",
-      best.grid.pr, best.grid.pc, 1e3 * (best.overlapped_seconds + rest),
+      best.grid.pr, best.grid.pc, 1e3 * (best.overlapped_seconds + agreement),
       1e3 * best.compute_seconds, costs.slowdown, text_of_links(costs, nodes), measured);
 }
 
@@ -417,17 +417,13 @@ AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& ex
     throw ConfigError("grid.plan: \"auto\" finds no grid for " + std::to_string(world.size()) +
                       " ranks: " + best.refused);
   }
-  // Of sharded updates each replica makes a share.
-  const int shares = best.grid.pr * (options.divides_optimizer ? best.grid.pc : 1);
-  const double update =
-      table.update_seconds(layout_of(model).parameter_count / static_cast<std::size_t>(shares));
   // Replicas that step alone agree about once a second only.
   const bool alone = scheme_of(experiment.update).steps_alone();
   const double agreement = alone ? 0.0 : agreement_seconds(options);
-  const double rest = options.slowdown * update + agreement;
   AutomaticGrid chosen{
       .grid = grid_keys(best),
-      .expected = expectation(best, rest, costs, world.nodes(), table.measurements()) + unkept};
+      .expected =
+          expectation(best, agreement, costs, world.nodes(), table.measurements()) + unkept};
   chosen.grid.plan = "chosen";
   chosen.grid.batch_norm = experiment.grid.batch_norm;
   return chosen;

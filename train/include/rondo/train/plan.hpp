@@ -101,7 +101,7 @@ struct PlanOptions {
   tensor::DataType gradient_type = tensor::DataType::f32;
   /// The ranks that share the statistics of batch norm; best_plans() counts what that exchanges.
   BatchNormScope batch_norm = BatchNormScope::rank;
-  /// best_plans(): updates need whole layers on every rank, as those of "lars" do.
+  /// Updates need whole layers on every rank, as those of "lars" do.
   bool whole_layers = false;
   /// best_plans(): may ranks compute the same layer alike (SplitKind::replica)? Not where they have
   /// other threads or processors, because then their bits differ.

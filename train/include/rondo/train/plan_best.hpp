@@ -112,6 +112,9 @@ struct BestPlan {
   /// reduced together, and where a rank's reductions and exchanges go to other nodes, their
   /// messages leave one behind the other.
   double overlapped_seconds = 0.0;
+  /// The optimizer's pass of the rank that updates most; it is in overlapped_seconds. Grids are
+  /// compared with it, the splits on one grid are not.
+  double update_seconds = 0.0;
   std::uint64_t bytes_per_rank = 0;
   std::string refused = {};  ///< why there are no splits for this grid; empty: there are
   std::vector<BestLayer> layers = {};
@@ -172,7 +175,8 @@ struct BestPlan {
 [[nodiscard]] RONDO_TRAIN_API Experiment::Grid grid_keys(const BestPlan& plan);
 
 /// The same as a section of a configuration.
-[[nodiscard]] RONDO_TRAIN_API std::string grid_section(const BestPlan& plan);
+[[nodiscard]] RONDO_TRAIN_API std::string grid_section(const BestPlan& plan,
+                                                       const std::string& batch_norm = "rank");
 
 /// All that the ranks of `plan` compute in one micro-batch: an entry for each layer of the model,
 /// of the rank that has most to do. Empty for a refused plan.
