@@ -154,8 +154,8 @@ struct TrainerOptions {
   /// "synchronous". Batches are whole, nothing warms up, and ranks must step together
   /// (SchemeDescription::own_pace is refused). Empty: what [update] names, or update.plugin.
   MakeScheme make_scheme = {};
-  /// Rank 0 writes metrics.jsonl there; empty: nowhere. A run that does not resume replaces what an
-  /// earlier one has left there, once nothing has been refused.
+  /// Rank 0 writes metrics.jsonl there; empty: nowhere. A run that does not resume is refused where
+  /// one with events is already.
   std::filesystem::path run_folder = {};
   /// Goes on from a checkpoint: "auto" for the newest of run_folder that can be used, or the run
   /// begins when there is none, and is refused when it has_completed(); else a run's folder, or a
