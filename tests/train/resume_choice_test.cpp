@@ -244,6 +244,7 @@ TEST(ResumeChoiceTest, ARunDoesNotBeginWhereAnotherOneHasBegunMeanwhile) {
   World{2}.run([&](transport::World& world) {
     TrainerOptions options;
     options.run_folder = folder.path();
+    options.keep_earlier_run = true;
     EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
                 ThrowsMessage<ConfigError>(HasSubstr("already holds a run's metrics.jsonl")));
   });

@@ -354,6 +354,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   }
   Display display(rank, folder);
   options.run_folder = folder;
+  options.keep_earlier_run = true;
   options.observer = display.observer();
   options.observer.on_start = [&](const train::Experiment& experiment) {
     display.begin_metrics();

@@ -102,12 +102,12 @@ void Trainer::set_aside_other_checkpoints() {
   });
 }
 
-// Nothing has been refused so far. Under --resume auto what an earlier run has left in the folder
-// is replaced; otherwise the folder was empty when this run looked, and another run has begun and
-// ended there while this one waited for it.
+// Nothing has been refused so far: what an earlier run has left in the folder is replaced. Where
+// the launcher has seen an empty folder, another run may have been in it meanwhile.
 void Trainer::begin_anew() {
   agree_on(world_, [&] {
-    if (!options_.resume.empty() || log_.metrics_bytes() == 0) return;
+    const bool replaces = !options_.keep_earlier_run || !options_.resume.empty();
+    if (replaces || log_.metrics_bytes() == 0) return;
     throw ConfigError(options_.run_folder.string() +
                       " already holds a run's metrics.jsonl; choose another folder, or remove it");
   });

@@ -154,9 +154,11 @@ struct TrainerOptions {
   /// "synchronous". Batches are whole, nothing warms up, and ranks must step together
   /// (SchemeDescription::own_pace is refused). Empty: what [update] names, or update.plugin.
   MakeScheme make_scheme = {};
-  /// Rank 0 writes metrics.jsonl there; empty: nowhere. A run that does not resume is refused where
-  /// one with events is already.
+  /// Rank 0 writes metrics.jsonl there; empty: nowhere. A run that does not resume replaces what an
+  /// earlier one has left there, once nothing has been refused.
   std::filesystem::path run_folder = {};
+  /// Refuses to replace it.
+  bool keep_earlier_run = false;
   /// Goes on from a checkpoint: "auto" for the newest of run_folder that can be used, or the run
   /// begins when there is none, and is refused when it has_completed(); else a run's folder, or a
   /// checkpoint's. Rank 0's counts. With the same ranks, grid and threads the run ends with the
