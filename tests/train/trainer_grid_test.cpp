@@ -456,7 +456,7 @@ TEST(TrainerGridTest, ReportsEveryLayersSplit) {
   const Model model = make_model("lenet5");
   const auto lines =
       grid_report(model, choose_grid(model, {.channel = 2}, 4, 24), with_batch_of_24());
-  EXPECT_THAT(lines.at(0), HasSubstr("2 replicas of 2 ranks"));
+  EXPECT_THAT(lines.at(0), HasSubstr("grid 2 x 2: each replica has 2 ranks"));
   EXPECT_THAT(lines.at(2), HasSubstr("sample")) << "one channel cannot be cut";
   EXPECT_THAT(lines.at(3), HasSubstr("channel=2"));
   EXPECT_THAT(lines.back(), HasSubstr("by all ranks"));

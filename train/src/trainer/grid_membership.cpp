@@ -208,7 +208,7 @@ std::vector<std::string> grid_report(const Model& model, const GridChoice& choic
   const std::vector<std::uint64_t> gradients = gradient_elements(model, choice.splits, choice.grid);
   const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
   std::vector<std::string> lines{
-      fmt::format("grid {} x {}: each replica has {} ranks, which share the work of layers so:",
+      fmt::format("grid {} x {}: each replica has {} ranks, which share layers as follows",
                   choice.grid.pr, choice.grid.pc, choice.grid.pr),
       fmt::format("{:<24} {:<20} {:>16} {:>15}", "layer", "split", "activations KiB",
                   "gradients KiB")};
