@@ -397,14 +397,15 @@ int threads_asked_for(const TrainRequest& request, const train::Experiment& expe
                                               : static_cast<int>(experiment.train.threads);
 }
 
+// A named pipe may be written to again and again, once for each that reads it.
 void refuse_what_is_read_once(const fs::path& config) {
   std::error_code error;
-  const fs::file_type type = fs::status(config, error).type();
+  const bool is_device = fs::is_character_file(config, error);
   const std::string path = fs::absolute(config, error).lexically_normal().string();
-  // These have a place in the file, which the launcher would leave at its end.
+  // Even a file is left at its end by the launcher.
   const bool is_open =
       path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/");
-  if (!is_open && type != fs::file_type::fifo && type != fs::file_type::character) return;
+  if (!is_open && !is_device) return;
   throw UsageError(fmt::format(
       "{}: every rank reads the configuration, and this can be read only once; write it to a file",
       config.string()));

@@ -41,8 +41,8 @@ struct TrainRequest {
 /// for the ranks, by a rank between steps. They end nothing.
 void hold_requests();
 
-/// Throws UsageError for a configuration in a pipe or on standard input: the launcher reads it, and
-/// then every rank.
+/// Throws UsageError for a configuration on standard input or from a shell's pipe: the launcher
+/// reads it, and then every rank.
 void refuse_what_is_read_once(const std::filesystem::path& config);
 
 /// Where the results of `request` go: its folder, or that of the run whose checkpoint it names.
