@@ -73,7 +73,7 @@ std::vector<BestPlan> without_compute(const Model& model, const PlanOptions& opt
 
 // Of the grids with replicas of `pr` ranks.
 BestPlan plan_on(int pr, const Model& model, const PlanOptions& options,
-                 const ComputeCosts& costs = FlopRate(infinity)) {
+                 const FlopRate& costs = FlopRate(infinity)) {
   for (const BestPlan& plan : best_plans(model, options, costs)) {
     if (plan.grid.pr == pr) return plan;
   }
@@ -165,34 +165,6 @@ TEST(PlanBestTest, SplitsChannelsOfLateLayers) {
   const BestPlan plan = plan_on(4, model, options, FlopRate(1e3));
   EXPECT_EQ(plan.layers[1].split.kind, SplitKind::channel);
   EXPECT_EQ(plan.layers[1].reduction_seconds, 0.0);
-}
-
-// A second for each parameter that a rank updates.
-struct SlowUpdates final : ComputeCosts {
-  [[nodiscard]] WorkSeconds seconds(const LocalWork& work) const override {
-    return FlopRate(1e3).seconds(work);
-  }
-  [[nodiscard]] double update_seconds(std::size_t parameters) const override {
-    return static_cast<double>(parameters);
-  }
-};
-
-// Ranks that hold slices of all weights update their slices, others everything; a divided optimizer
-// leaves each a share.
-TEST(PlanBestTest, CountsTheUpdateOfWhatARankHolds) {
-  const Model model = two_convolutions(64, 64, 2);
-  const auto parameters = static_cast<double>(layout_of(model).parameter_count);
-  PlanOptions options = job(4, 4);
-  const BestPlan by_channel = plan_on(4, model, options, FlopRate(1e3));
-  ASSERT_EQ(by_channel.layers[0].split.kind, SplitKind::channel);
-  ASSERT_EQ(by_channel.layers[1].split.kind, SplitKind::channel);
-
-  const BestPlan updated = plan_on(4, model, options, SlowUpdates());
-  EXPECT_NEAR(updated.update_seconds, parameters / 4, rounding * parameters);
-  EXPECT_NEAR(updated.overlapped_seconds, by_channel.overlapped_seconds + parameters / 4,
-              rounding * parameters);
-  EXPECT_EQ(plan_on(1, model, options, SlowUpdates()).update_seconds, parameters);
-  EXPECT_EQ(best_plans(model, options, SlowUpdates()).front().grid.pr, 4);
 }
 
 // Backward of the first layer hides the reduction of the second one, which then costs nothing. No

@@ -2,6 +2,7 @@
 // what their layers send, and the memory that an executor makes room for.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <set>
@@ -338,6 +339,42 @@ TEST(PlanMemoryTest, APlanHasRoomForGradientsOfRedistributedValues) {
                        .layers = {{"conv", ConvolutionLayer{.filters = 16}, {0}},
                                   {"fc", FullyConnectedLayer{.outputs = 128}, {1}}}};
   expect_room(model, {.ranks = 64, .batch = 64}, 1e9);
+}
+
+// A second for each parameter that a rank updates.
+struct SlowUpdates final : ComputeCosts {
+  [[nodiscard]] WorkSeconds seconds(const LocalWork& work) const override {
+    return FlopRate(1e3).seconds(work);
+  }
+  [[nodiscard]] double update_seconds(std::size_t parameters) const override {
+    return static_cast<double>(parameters);
+  }
+};
+
+// Samples divide no update, channels do. What messages take is nothing beside either.
+TEST(PlanCountsTest, TheUpdateIsThatOfWhatARankHolds) {
+  const Model model = {.name = "two",
+                       .input = {1, 2, 2, 64},
+                       .classes = 64,
+                       .layers = {{"a", ConvolutionLayer{.filters = 64}, {0}},
+                                  {"b", ConvolutionLayer{.filters = 64}, {1}},
+                                  {"mean", GlobalAveragePoolingLayer{}, {2}}}};
+  const PlanOptions options = {.ranks = 4, .batch = 4};
+  const auto parameters = static_cast<double>(layout_of(model).parameter_count);
+
+  const std::vector<BestPlan> plans = best_plans(model, options, SlowUpdates());
+
+  for (const BestPlan& plan : plans) {
+    double held = 0.0;
+    for (const BestLayer& layer : plan.layers) {
+      const bool cut = layer.split.kind == SplitKind::channel;
+      held += parameters / 2 / (cut ? plan.grid.pr : 1);
+    }
+    EXPECT_NEAR(plan.update_seconds, held, 1e-6 * parameters) << plan.grid.pr;
+    EXPECT_GT(plan.overlapped_seconds, plan.update_seconds) << plan.grid.pr;
+  }
+  EXPECT_EQ(plans.back().grid.pr, 1) << "all ranks update everything";
+  EXPECT_LT(plans.front().update_seconds, plans.back().update_seconds);
 }
 
 }  // namespace
