@@ -22,7 +22,7 @@ bool is_there(const std::filesystem::path& path) noexcept {
 std::string read_file(const std::filesystem::path& file) {
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) {
-    throw UsageError(file.string() + ": is a folder, where a file is expected; remove it");
+    throw UsageError(file.string() + ": is a folder, where a file is expected; move it away");
   }
   std::ifstream stream(file);
   return {std::istreambuf_iterator<char>(stream), {}};

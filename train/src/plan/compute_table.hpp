@@ -20,7 +20,7 @@ void write_times(const std::filesystem::path& file,
 // The layer's numbers, but not its name: what its time depends on.
 [[nodiscard]] std::string key_of(const LocalWork& work);
 
-// oneDNN's version, the processor and the threads.
+// the kernels, the processor and the threads.
 [[nodiscard]] std::string machine_key(int threads);
 
 }  // namespace rondo::train

@@ -202,10 +202,11 @@ namespace rondo::train {
 /// weights, elements of others. Of a layer without any measurement nothing is known: it is
 /// free.
 ///
-/// **The file** is an object of JSON. An entry is found by oneDNN's version, processor, threads and
-/// the layer's numbers, and the optimizer and the size of the model where that is a part of what
-/// was measured; so one file does for several machines. It is written aside and renamed; entries
-/// that others have written meanwhile are kept. A file that cannot be understood is replaced.
+/// **The file** is an object of JSON. An entry is found by tensor::kernel_set(), processor, threads
+/// and the layer's numbers, and the optimizer and the size of the model where that is a part of
+/// what was measured; so one file does for several machines. It is written aside and renamed;
+/// entries that others have written meanwhile are kept. A file that cannot be understood is
+/// replaced.
 class RONDO_TRAIN_API ComputeTable final : public ComputeCosts {
  public:
   /// Reads `file`, if it exists; empty: nothing is kept. Kernels have so many threads, activations

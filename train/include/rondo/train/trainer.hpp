@@ -157,7 +157,7 @@ struct TrainerOptions {
   /// Rank 0 writes metrics.jsonl there; empty: nowhere. A run that does not resume replaces what an
   /// earlier one has left there, once nothing has been refused.
   std::filesystem::path run_folder = {};
-  /// Refuses to replace it.
+  /// Throws ConfigError where an earlier run has left events there, and this one does not resume.
   bool keep_earlier_run = false;
   /// Goes on from a checkpoint: "auto" for the newest of run_folder that can be used, or the run
   /// begins when there is none, and is refused when it has_completed(); else a run's folder, or a
