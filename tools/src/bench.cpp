@@ -250,6 +250,7 @@ int measure_as_rank(const Bench& bench, const BenchOptions& options) {
     refuse("--limit compares with shared memory inside a node; these ranks are on several");
   }
   const bool prints = world.rank() == 0;
+  world.communicator().barrier().wait();  // the first lines say that all ranks are there
   if (prints) print_header(world, bench, name_of(waitings, options.waiting), self.threads);
   const auto rows = measure(world, bench);
   if (prints) fmt::print("{}", table_of(rows).in(options.format));
