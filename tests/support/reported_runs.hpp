@@ -16,6 +16,8 @@ struct MadeUpRun {
   double bytes_sent = 1024.0;                     ///< of an epoch
   std::string more_keys = {};                     ///< lines of [update]
   bool ended = true;
+  std::string own_scheme = {};  ///< as a program's own names itself; not in the configuration
+  std::string own_data = {};    ///< the same
 };
 
 /// A configuration as the start event has it: a key a line, quotes and line ends escaped.
@@ -31,9 +33,10 @@ inline void write_run(const std::filesystem::path& folder, const MadeUpRun& run)
   std::ofstream file(folder / "metrics.jsonl");
   file << R"({"event":"start","ranks":2,"threads":1,"nodes":1,"steps_per_epoch":10,)"
        << R"("total_steps":)" << 10 * run.accuracies.size()
-       << R"(,"global_batch":16,"model":"lenet5","data":"synthetic","hosts":["a","a"],"seed":)"
-       << run.seed << R"(,"scheme":")" << run.scheme << R"(","config":")" << config_of(run)
-       << "\"}\n";
+       << R"(,"global_batch":16,"model":"lenet5","data":")"
+       << (run.own_data.empty() ? "synthetic" : run.own_data) << R"(","hosts":["a","a"],"seed":)"
+       << run.seed << R"(,"scheme":")" << (run.own_scheme.empty() ? run.scheme : run.own_scheme)
+       << R"(","config":")" << config_of(run) << "\"}\n";
   for (std::size_t epoch = 1; epoch <= run.accuracies.size(); ++epoch) {
     file << R"({"event":"step","epoch":)" << epoch << R"(,"step":5,"total_step":)" << 10 * epoch - 5
          << R"(,"loss":1.5,"training_accuracy":40.0,"learning_rate":0.1,)"

@@ -169,6 +169,35 @@ TEST_F(AdviceTest, TakesNothingWhereNothingCompletedOrTasksDiffer) {
   EXPECT_THAT(other.answer, HasSubstr("data.name differs (mnist, synthetic)"));
 }
 
+// As a program leaves them whose scheme or data are its own: the configuration does not say so.
+TEST_F(AdviceTest, TellsRunsWithAPartOfTheirOwnFromOthers) {
+  add({.accuracies = {70.0}});
+  add({.accuracies = {60.0}, .own_scheme = "mean_of_steps"});
+
+  EXPECT_THAT(advice().answer, StartsWith("Take synchronous: it is the most accurate"));
+  EXPECT_EQ(variants_[1].label, "mean_of_steps");
+
+  add({.own_data = "moons"});
+  EXPECT_THAT(advice().answer, HasSubstr("data.name differs (moons, synthetic)"));
+}
+
+TEST_F(AdviceTest, TakesWhatARunDoesNotSayForNoOtherTask) {
+  add({.accuracies = {70.0}});
+  add({.scheme = "lazy", .accuracies = {60.0}});
+  add({});
+  runs_.back().keys.clear();
+  runs_.back().record = {};
+
+  EXPECT_THAT(advice().answer, StartsWith("Take synchronous"));
+}
+
+TEST_F(AdviceTest, SaysNothingOfBytesWhereAllSendThemAlike) {
+  add({.accuracies = {70.0}, .seconds = 4.0});
+  add({.scheme = "lazy", .accuracies = {70.0}, .seconds = 3.0});
+
+  EXPECT_THAT(advice().answer, AllOf(StartsWith("Take lazy"), Not(HasSubstr("of the bytes"))));
+}
+
 TEST_F(AdviceTest, DoesNotCompareOneConfigurationWithItself) {
   add({.accuracies = {70.0}});
 

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
@@ -22,16 +23,17 @@
 #include "launch/environment.hpp"
 #include "machine.hpp"
 #include "say.hpp"
+#include "table.hpp"
 
 namespace rondo::tools {
 namespace {
 
 Speaker speaker = Speaker::every_rank;
 
-// Messages of libraries may have several lines.
+// Messages of libraries may have several lines, and those about a file texts of that file.
 std::string one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
-  return text;
+  return printable(std::move(text));
 }
 
 // A lack of memory is this rank's own failure; any other error of the transport is about a peer, or

@@ -53,11 +53,11 @@ int run_report(const ReportOptions& options) {
   const fs::path out = output_of(options);
   replace_file(out, page_of(data), "choose another file with --out");
   for (const auto& problem : data["problems"]) {
-    say("rondo: {}\n", problem.get<std::string>());
+    say("rondo: {}\n", printable(problem.get<std::string>()));
   }
   // The answer is worth more than the page to whoever reads a log.
   if (data.contains("advice")) {
-    fmt::print("{}\n", data["advice"]["answer"].get<std::string>());
+    fmt::print("{}\n", printable(data["advice"]["answer"].get<std::string>()));
   }
   fmt::print("{}\n", out.string());
   return exit_done;

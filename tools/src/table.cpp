@@ -80,8 +80,13 @@ std::string counted(std::int64_t number, std::string_view noun) {
 }
 
 std::string printable(std::string text) {
-  std::ranges::replace_if(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    // U+0080 to U+009F have two bytes in UTF-8.
+    const bool is_late =
+        byte(i) == 0xc2 && i + 1 < text.size() && byte(i + 1) >= 0x80 && byte(i + 1) < 0xa0;
+    if (byte(i) < 0x20 || byte(i) == 0x7f || is_late) text.replace(i, is_late ? 2 : 1, "?");
+  }
   return text;
 }
 
@@ -115,12 +120,14 @@ struct TableJson {
 std::string Table::text(std::string_view indent) const {
   std::vector<Cells> columns;
   std::vector<Align> alignments;
+  std::vector<std::size_t> widths;
   for (const Filled& filled : columns_) {
     if (filled.column.heading.empty()) continue;
     Cells cells = {filled.column.heading};
     for (const Value& value : filled.cells) cells.push_back(shown(value, filled.column));
     // A column of remarks without a remark is left out.
     if (filled.column.align == Align::left && is_empty(cells)) continue;
+    widths.push_back(std::ranges::max(cells, {}, &std::string::size).size());
     columns.push_back(std::move(cells));
     alignments.push_back(filled.column.align);
   }
@@ -128,8 +135,7 @@ std::string Table::text(std::string_view indent) const {
   for (std::size_t line = 0; line <= rows_ && !columns.empty(); ++line) {
     text += indent;
     for (std::size_t i = 0; i < columns.size(); ++i) {
-      const std::size_t width = std::ranges::max(columns[i], {}, &std::string::size).size();
-      text += (i > 0 ? "  " : "") + padded(columns[i][line], width, alignments[i]);
+      text += (i > 0 ? "  " : "") + padded(columns[i][line], widths[i], alignments[i]);
     }
     // No line ends in blanks.
     text.erase(text.find_last_not_of(' ') + 1);

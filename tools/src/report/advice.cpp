@@ -167,13 +167,19 @@ std::optional<std::size_t> most_accurate(const std::vector<Variant>& variants) {
   return best;
 }
 
-// Runs of different tasks have accuracies and times that mean nothing beside each other.
+// Runs of different tasks have accuracies and times that mean nothing beside each other. What a run
+// does not say is no difference, nor is what has no accuracy.
 std::string different_task(const std::vector<ReportedRun>& runs,
                            const std::vector<Variant>& variants) {
-  for (const char* key : {"data.name", "model.name"}) {
+  // A program's own part comes before what its configuration names.
+  for (const auto& [part, key] : {std::pair("data", "data.name"), {"model", "model.name"}}) {
     std::set<std::string> values;
     for (const Variant& variant : variants) {
-      values.insert(bare(value_of_key(runs[variant.runs.front()], key)));
+      const ReportedRun& run = runs[variant.runs.front()];
+      const char* said = run.keys.contains(part) ? part : key;
+      if (is_usable(variant) && run.keys.contains(said)) {
+        values.insert(bare(value_of_key(run, said)));
+      }
     }
     if (values.size() > 1) return fmt::format("{} differs ({})", key, fmt::join(values, ", "));
   }
@@ -307,7 +313,8 @@ std::string about_bytes(const Variant& taken, const std::vector<Variant>& varian
     if (most == nullptr || *variant.summary.bytes_sent > *most->summary.bytes_sent) most = &variant;
   }
   if (most == nullptr || most == &taken || !taken.summary.bytes_sent) return {};
-  if (*most->summary.bytes_sent <= 0.0) return {};
+  // Several may send equally much.
+  if (*most->summary.bytes_sent <= *taken.summary.bytes_sent) return {};
   return fmt::format(" It sends {:.0f} % of the bytes that {} sends, which sends most.",
                      100.0 * *taken.summary.bytes_sent / *most->summary.bytes_sent, most->label);
 }

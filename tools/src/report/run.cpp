@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
 
@@ -98,6 +99,10 @@ class EventReader {
   std::size_t damaged_ = 0;
 };
 
+// What a start event says of the parts of a run, and the keys that name them in a configuration.
+constexpr std::array<std::pair<const char*, const char*>, 3> parts = {
+    {{"data", "data.name"}, {"model", "model.name"}, {"scheme", "update.scheme"}}};
+
 // metrics.jsonl takes precedence: it has the configuration of the run's last part.
 void read_keys(ReportedRun& run) {
   std::string config = text_in(run.start, "config");
@@ -112,6 +117,13 @@ void read_keys(ReportedRun& run) {
   for (const char* name : {"ranks", "nodes"}) {
     const auto count = number_in(run.start, name);
     if (count) run.keys[name] = fmt::format("{:g}", *count);
+  }
+  // A program may train with parts of its own, which its configuration does not name.
+  for (const auto& [name, key] : parts) {
+    const std::string part = text_in(run.start, name);
+    const auto configured = run.keys.find(key);
+    const bool is_own = configured == run.keys.end() || configured->second != '"' + part + '"';
+    if (!part.empty() && is_own) run.keys[name] = part;
   }
 }
 

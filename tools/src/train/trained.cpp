@@ -63,7 +63,6 @@ fs::path weights_of(const TrainedRequest& request, const train::Experiment& expe
       request.source.string()));
 }
 
-// As of a script's variable that is not set: it would be taken for an option that was not given.
 }  // namespace
 
 // The same options for all commands that take a trained model.
