@@ -52,6 +52,7 @@ Manifest example(std::int64_t step = 12) {
                     .mean = {0.1F, 0.2F, 0.3F},
                     .stddev = {1.1F, 1.2F, 1.3F},
                     .class_names = {"cat", "dog"},
+                    .images = DescribedImages{.name = "folder", .hwc = {32, 48, 3}, .classes = 2},
                     .layers = "0123",
                     .accuracy = 91.25,
                     .metrics_bytes = 1234};
@@ -94,7 +95,29 @@ TEST(CheckpointFilesTest, AManifestReadsBackToTheSame) {
   EXPECT_EQ(parse_manifest(to_json(manifest)), manifest);
 
   manifest.accuracy.reset();
+  manifest.images.reset();  // as programs before wrote it
   EXPECT_EQ(parse_manifest(to_json(manifest)), manifest);
+}
+
+TEST(CheckpointFilesTest, ImagesMayHaveOneLongSide) {
+  Manifest manifest = example();
+  manifest.images->hwc = {1, 1'000'000, 3};
+
+  EXPECT_EQ(parse_manifest(to_json(manifest)), manifest);
+}
+
+TEST(CheckpointFilesTest, TheImagesOfAManifestArePossible) {
+  std::vector<Manifest> impossible(6, example());
+  impossible[0].images->hwc[0] = 0;
+  impossible[1].images->classes = 0;
+  impossible[2].images->hwc[1] = std::int64_t{1} << 62;
+  impossible[3].images->hwc[2] = 4;  // and three means
+  impossible[4].stddev[1] = 0.0F;
+  impossible[5].stddev.pop_back();
+  for (const Manifest& manifest : impossible) {
+    EXPECT_THAT([&] { static_cast<void>(parse_manifest(to_json(manifest))); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("of images that cannot be")));
+  }
 }
 
 TEST(CheckpointFilesTest, TheFuzzerOfManifestsBeginsWithOneThatIsRead) {

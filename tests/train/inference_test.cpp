@@ -77,7 +77,7 @@ class InferenceTest : public testing::Test {
     const ParameterLayout layout = layout_of(model_of(experiment, {1, 8, 8, 3}, 4));
     std::vector<float> parameters(layout.parameter_count);
     std::vector<float> statistics(layout.statistic_count);
-    load_weights(file(), layout, parameters, statistics);
+    load_weights(SafetensorsFile(file()), layout, parameters, statistics);
     const std::vector<float> count = {3.0F};
     std::vector<NamedTensor> tensors{{"bn1.num_batches_tracked", {}, count}};
     for (const Parameter& one : layout.parameters) {
@@ -160,7 +160,7 @@ TEST_F(InferenceTest, GivesTheLogitsOfTheTrainedModel) {
   const ParameterLayout layout = layout_of(model);
   std::vector<float> parameters(layout.parameter_count);
   std::vector<float> statistics(layout.statistic_count);
-  load_weights(file(), layout, parameters, statistics);
+  load_weights(SafetensorsFile(file()), layout, parameters, statistics);
   tensor::Engine engine;
   Executor executor(engine, model, {.parameters = parameters, .statistics = statistics},
                     {.evaluation_batch = 1});
@@ -234,6 +234,24 @@ TEST_F(InferenceTest, KnowsImagesAndClassesAsInTraining) {
   });
 }
 
+// The data may be on another machine: a checkpoint says what its model needs to know of them.
+TEST_F(InferenceTest, TakesACheckpointWithoutTheData) {
+  const Experiment experiment = [&] {
+    const rondo::test::ScratchFolder data;
+    const Experiment of_data = of_folders(data, {"cat", "dog"}, 20);
+    train_on(1, of_data);
+    return of_data;
+  }();
+  ASSERT_FALSE(std::filesystem::exists(experiment.data.path));
+  const auto checkpoint = find_checkpoint(folder_.path(), "newest");
+  const std::filesystem::path out = folder_.path() / "out.safetensors";
+
+  export_weights(experiment, checkpoint, out);
+
+  EXPECT_EQ(contents(out), contents(file()));
+  EXPECT_THAT(Classifier(experiment, checkpoint).class_names(), testing::ElementsAre("cat", "dog"));
+}
+
 TEST_F(InferenceTest, ExportsTheSameBytesAgain) {
   train_on(1, tiny());
   const auto torch = as_pytorch_has_them(tiny());
@@ -262,6 +280,21 @@ TEST_F(InferenceTest, RefusesWeightsOfAnotherModel) {
   EXPECT_THAT(
       error_text<DataError>([&] { export_weights(tiny(), folder_.path() / "absent", file()); }),
       HasSubstr("absent: cannot be opened"));
+}
+
+// Its metadata ask for a layer of 129 GB.
+TEST_F(InferenceTest, TakesNoMemoryForWhatAFileDoesNotHold) {
+  Experiment experiment = tiny();
+  experiment.model.name = "lenet5";
+  write_safetensors(file(), {},
+                    {{"data", "synthetic"},
+                     {"input", "[16384, 16384, 1]"},
+                     {"classes", "4"},
+                     {"mean", "[0.5]"},
+                     {"stddev", "[0.25]"}});
+
+  EXPECT_THAT(error_text<DataError>([&] { Classifier(experiment, file()); }),
+              HasSubstr("has no tensor \"conv1.weight\""));
 }
 
 TEST_F(InferenceTest, RefusesImpossibleMetadata) {

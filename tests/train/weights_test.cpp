@@ -262,6 +262,13 @@ TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
               HasSubstr("with a shape that is no integer"));
   EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4.5]})"), four)),
               HasSubstr("with a data_offsets that is no integer"));
+  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,9]})"), four)),
+              HasSubstr("with 3 data_offsets, and not two"));
+  const std::string tensor = R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
+  EXPECT_THAT(refused(file_of("{" + tensor + "," + tensor + "}", four)),
+              HasSubstr("describes \"w\" twice"));
+  EXPECT_THAT(refused(file_of(R"({"__metadata__":{"a":1}})", "")),
+              HasSubstr("has __metadata__ that are not all texts"));
   EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), four)),
               HasSubstr("has 4 bytes, which its shape does not give"));
   EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), four)),
@@ -363,7 +370,7 @@ class WeightsTest : public testing::Test {
     const ParameterLayout layout = layout_of(model);
     ModelWeights weights{std::vector<float>(layout.parameter_count),
                          std::vector<float>(layout.statistic_count)};
-    load_weights(file(), layout, weights.parameters, weights.statistics);
+    load_weights(SafetensorsFile(file()), layout, weights.parameters, weights.statistics);
     return weights;
   }
 
@@ -442,7 +449,8 @@ TEST_F(WeightsTest, LeavesAtItsInitialValuesWhatIsSkipped) {
   std::vector<float> parameters(layout.parameter_count, -7.0F);
   std::vector<float> statistics(layout.statistic_count);
 
-  load_weights(file(), layout, parameters, statistics, std::vector<std::string>{"fc.*"});
+  load_weights(SafetensorsFile(file()), layout, parameters, statistics,
+               std::vector<std::string>{"fc.*"});
 
   const std::vector<float> trained = saved(experiment).parameters;
   const std::size_t head = layout.blocks.back().offset;
@@ -471,7 +479,7 @@ TEST_F(WeightsTest, RefusesAPatternThatMatchesNothing) {
   const std::filesystem::path path = folder_.path() / "head.safetensors";
   write_safetensors(path, {{"head.weight", {1}, one}}, {});
   const auto load = [&](const std::vector<std::string>& skip) {
-    load_weights(path, layout, values, {}, skip);
+    load_weights(SafetensorsFile(path), layout, values, {}, skip);
   };
 
   load({"conv*", "fc?.*", "head.weight"});
@@ -496,12 +504,12 @@ TEST_F(WeightsTest, PassesOverCountersOfBatchesAndNothingElse) {
   write_safetensors(path, tensors, {});
   std::vector<float> read(values.size());
 
-  load_weights(path, layout, read, {});
+  load_weights(SafetensorsFile(path), layout, read, {});
   EXPECT_EQ(read, values);
 
   tensors.push_back({"fc4.weight", {1}, one});
   write_safetensors(path, tensors, {});
-  EXPECT_THAT(error_text<DataError>([&] { load_weights(path, layout, read, {}); }),
+  EXPECT_THAT(error_text<DataError>([&] { load_weights(SafetensorsFile(path), layout, read, {}); }),
               HasSubstr("the tensor \"fc4.weight\" belongs to no layer of the model"));
 }
 

@@ -9,6 +9,7 @@
 #include "checkpoint/manifest.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -22,8 +23,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 5;
+constexpr int format_version = 6;
+constexpr int format_without_images = 5;  // of older programs
 constexpr const char* checksum_key = "xxh3";
+constexpr const char* images_key = "images";
 constexpr std::size_t largest_text = std::size_t{256} << 20U;
 
 [[noreturn]] void refuse_manifest(const std::string& problem) {
@@ -45,7 +48,7 @@ Json body_of(const Manifest& manifest) {
     }
     ranks.push_back(std::move(names));
   }
-  Json body = {{"format", format_version},
+  Json body = {{"format", manifest.images ? format_version : format_without_images},
                {"program", manifest.program},
                {"step", manifest.step},
                {"epoch", manifest.epoch},
@@ -68,6 +71,11 @@ Json body_of(const Manifest& manifest) {
                {"files", std::move(files)},
                {"parts", std::move(ranks)}};
   if (manifest.accuracy) body["accuracy"] = *manifest.accuracy;
+  if (manifest.images) {
+    body[images_key] = {{"name", manifest.images->name},
+                        {"hwc", manifest.images->hwc},
+                        {"classes", manifest.images->classes}};
+  }
   return body;
 }
 
@@ -114,6 +122,22 @@ std::size_t index_of(const std::vector<CheckpointFile>& files, const std::string
   return static_cast<std::size_t>(found - files.begin());
 }
 
+// The pixels of an image can be counted, and each channel is normalised.
+bool is_possible(const DescribedImages& images, const Manifest& manifest) {
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  std::int64_t pixels = 1;
+  for (const std::int64_t extent : images.hwc) {
+    if (extent < 1 || extent > most / pixels) return false;
+    pixels *= extent;
+  }
+  const auto channels = static_cast<std::size_t>(images.hwc.back());
+  const auto is_deviation = [](float value) { return std::isfinite(value) && value > 0.0F; };
+  return images.classes >= 1 && images.classes <= most && manifest.mean.size() == channels &&
+         manifest.stddev.size() == channels &&
+         std::ranges::all_of(manifest.mean, [](float value) { return std::isfinite(value); }) &&
+         std::ranges::all_of(manifest.stddev, is_deviation);
+}
+
 // The checksum proves that nothing has changed since it was written, not that the numbers make
 // sense.
 void check(const Manifest& manifest) {
@@ -123,13 +147,29 @@ void check(const Manifest& manifest) {
                                 manifest.replicas, manifest.parts.size()));
   }
   if (manifest.step < 0 || manifest.epoch < 0) refuse_manifest("is of a step that cannot be");
+  if (manifest.images && !is_possible(*manifest.images, manifest)) {
+    refuse_manifest("is of images that cannot be");
+  }
+}
+
+DescribedImages images_of(const Json& images) {
+  DescribedImages described{.name = images.at("name").get<std::string>(),
+                            .classes = integer_of<std::int64_t>(images, "classes")};
+  const Json& extents = images.at("hwc");
+  if (extents.size() != described.hwc.size()) refuse_manifest("is of images that cannot be");
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    if (!extents[i].is_number_integer()) refuse_manifest("has an extent that is no integer");
+    described.hwc[i] = extents[i].get<std::int64_t>();
+  }
+  return described;
 }
 
 Manifest manifest_of(const Json& body) {
   // The format is looked at first: a newer one may have other members.
-  if (const int version = integer_of<int>(body, "format"); version != format_version) {
-    refuse_manifest(
-        fmt::format("has the format {}, and this program reads {}", version, format_version));
+  const auto version = integer_of<int>(body, "format");
+  if (version != format_version && version != format_without_images) {
+    refuse_manifest(fmt::format("has the format {}, and this program reads {} and {}", version,
+                                format_without_images, format_version));
   }
   Manifest manifest{.program = body.at("program").get<std::string>(),
                     .config = body.at("config").get<std::string>(),
@@ -153,6 +193,7 @@ Manifest manifest_of(const Json& body) {
   if (const Json& accuracy = body.at("accuracy"); !accuracy.is_null()) {
     manifest.accuracy = accuracy.get<double>();
   }
+  if (version == format_version) manifest.images = images_of(body.at(images_key));
   for (const Json& names : body.at("parts")) {
     auto& parts = manifest.parts.emplace_back();
     for (std::size_t part = 0; part < part_count; ++part) {

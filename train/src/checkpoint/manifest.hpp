@@ -30,6 +30,15 @@ struct CheckpointFile {
   [[nodiscard]] bool operator==(const CheckpointFile&) const = default;
 };
 
+// Images without their pixels.
+struct DescribedImages {
+  std::string name = {};                 // of the Dataset
+  std::array<std::int64_t, 3> hwc = {};  // height, width and channels
+  std::int64_t classes = 0;
+
+  [[nodiscard]] bool operator==(const DescribedImages&) const = default;
+};
+
 // The table of contents of a checkpoint: what was trained, how far, and which files hold what.
 struct Manifest {
   std::string program = {};  // the version that wrote it
@@ -47,6 +56,8 @@ struct Manifest {
   std::vector<float> mean = {};  // these three are those of the Dataset
   std::vector<float> stddev = {};
   std::vector<std::string> class_names = {};
+  // What else a model needs to know of its images; nothing in checkpoints of older programs.
+  std::optional<DescribedImages> images = {};
   std::string layers = {};              // checksum_of_layers()
   std::optional<double> accuracy = {};  // percent, on the test set; at the end of an epoch
   std::uint64_t metrics_bytes = 0;      // of metrics.jsonl by then

@@ -1,8 +1,8 @@
 // Models that have been trained: exported, evaluated on a test set, and asked what is on an image.
 //
 // What all three need is a model with the weights of a file, and what the images of the model are
-// normalised with. Checkpoints and files that Rondo has written say the latter; for others the data
-// set is read.
+// normalised with. Checkpoints and files that Rondo has written say the latter; for others, and for
+// checkpoints of older programs, the data set is read.
 
 #include <rondo/train/inference.hpp>
 
@@ -96,12 +96,27 @@ Dataset dataset_for(const Experiment& experiment, const SafetensorsFile& file, T
   return dataset;
 }
 
+// The data set that a checkpoint is of, without images. Nothing where an older program wrote it.
+std::optional<Dataset> images_described_by(const Manifest& manifest) {
+  if (!manifest.images) return std::nullopt;
+  Dataset dataset{.name = manifest.images->name,
+                  .classes = manifest.images->classes,
+                  .mean = manifest.mean,
+                  .stddev = manifest.stddev,
+                  .class_names = manifest.class_names};
+  const auto [h, w, c] = manifest.images->hwc;
+  dataset.training.shape = {0, h, w, c};
+  return dataset;
+}
+
 // A checkpoint is of one configuration: with another one its numbers would mean something else.
 LoadedModel load_checkpoint(const Experiment& experiment, const std::filesystem::path& folder,
                             TestSet test_set, const OwnParts& own) {
   const Manifest manifest = read_manifest(folder);
   expect_same_training(experiment_of(manifest), experiment);
-  PreparedRun run = load_run(experiment, own.dataset, own.model);
+  std::optional<Dataset> described = images_described_by(manifest);
+  const bool enough = described && test_set == TestSet::left;
+  PreparedRun run = load_run(experiment, enough ? &*described : own.dataset, own.model);
   expect_same_layers(manifest, run.model);
   LoadedModel trained{.model = std::move(run.model), .dataset = *run.dataset};
   see_as_in_training(

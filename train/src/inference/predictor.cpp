@@ -193,10 +193,13 @@ class Folder {
 
 TrainedModel load_trained(const Model& model, const std::filesystem::path& file) {
   const ParameterLayout layout = layout_of(model);
+  const SafetensorsFile source(file);
+  // The file may have said how large the model is; so it is compared before memory is taken.
+  expect_weights(source, layout);
   TrainedModel trained{.model = model,
                        .parameters = std::vector<float>(layout.parameter_count),
                        .statistics = std::vector<float>(layout.statistic_count)};
-  load_weights(file, layout, trained.parameters, trained.statistics);
+  load_weights(source, layout, trained.parameters, trained.statistics);
   return trained;
 }
 

@@ -51,10 +51,16 @@ void expect_same_model_and_data(const Manifest& manifest, const ResumingRun& run
   expect_same_layers(manifest, run.model);
   constexpr const char* remedy =
       "give it the data of that run, or begin a new run in another folder";
-  if (run.training_samples != manifest.training_samples) {
+  const std::int64_t samples = run.dataset.training.shape.n;
+  if (samples != manifest.training_samples) {
     throw ConfigError(
         fmt::format("data: the training set has {} samples, and had {} when the run began; {}",
-                    run.training_samples, manifest.training_samples, remedy));
+                    samples, manifest.training_samples, remedy));
+  }
+  if (run.dataset.mean != manifest.mean || run.dataset.stddev != manifest.stddev) {
+    throw ConfigError(fmt::format(
+        "data: images are normalised with another mean or deviation than when the run began; {}",
+        remedy));
   }
   for (const auto& [name, mine, before] :
        {std::tuple("training", run.digests.training, manifest.training_data),

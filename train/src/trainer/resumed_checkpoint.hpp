@@ -39,7 +39,7 @@ struct ResumingRun {
   const Model& model;
   const GridChoice& grid;
   const std::filesystem::path& folder;
-  std::int64_t training_samples;  ///< of its data set
+  const Dataset& dataset;
   const DataDigests& digests;
   std::int64_t total_steps;  ///< at which it ends
 };

@@ -295,6 +295,9 @@ void Trainer::save_checkpoint(const Moment& moment) {
                  .mean = dataset_->mean,
                  .stddev = dataset_->stddev,
                  .class_names = dataset_->class_names,
+                 .images = DescribedImages{.name = dataset_->name,
+                                           .hwc = {model_.input.h, model_.input.w, model_.input.c},
+                                           .classes = model_.classes},
                  .layers = checksum_of_layers(model_),
                  .metrics_bytes = moment.metrics_bytes,
                  .token_trace_bytes = moment.token_trace_bytes};

@@ -327,8 +327,8 @@ void Trainer::take_weights() {
   expect_same_files(world_, {fact});
   if (experiment_.model.weights.empty()) return;
   agree_on(world_, [&] {
-    load_weights(experiment_.model.weights, layout_, parameters_, model_state().statistics,
-                 experiment_.model.skip);
+    load_weights(SafetensorsFile(experiment_.model.weights), layout_, parameters_,
+                 model_state().statistics, experiment_.model.skip);
   });
   grid_.shared_statistics().start_from_taken(batches_.micro_batch_sizes(), statistics_);
 }
@@ -350,7 +350,7 @@ void Trainer::join() {
                               .model = model_,
                               .grid = grid_.choice(),
                               .folder = options_.run_folder,
-                              .training_samples = dataset_->training.shape.n,
+                              .dataset = *dataset_,
                               .digests = digests_,
                               .total_steps = total_steps_},
                              options_.resume, log_);

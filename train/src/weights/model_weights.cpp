@@ -188,13 +188,14 @@ void save_weights(const std::filesystem::path& file, const Model& model, const D
   write_safetensors(file, tensors, metadata);
 }
 
-void load_weights(const std::filesystem::path& file, const ParameterLayout& layout,
-                  std::span<float> parameters, std::span<float> statistics, Patterns skip) {
-  const SafetensorsFile source(file);
+void expect_weights(const SafetensorsFile& source, const ParameterLayout& layout, Patterns skip) {
   const std::set<std::string_view> known = names_in(layout);
   check_patterns(source, known, skip);
-  read_parts(source, layout.parameters, skip, parameters);
-  read_parts(source, layout.statistics, skip, statistics);
+  for (const Parameters* parameters : {&layout.parameters, &layout.statistics}) {
+    for (const Parameter& parameter : *parameters) {
+      if (!matches_any(skip, parameter.name)) static_cast<void>(entry_of(source, parameter));
+    }
+  }
   // A tensor that no layer has is probably a sign of another model.
   for (const SafetensorsFile::Entry& entry : source.entries()) {
     if (known.contains(entry.name) || counts_batches(entry.name)) continue;
@@ -202,6 +203,13 @@ void load_weights(const std::filesystem::path& file, const ParameterLayout& layo
     refuse_weights(source,
                    fmt::format("the tensor \"{}\" belongs to no layer of the model", entry.name));
   }
+}
+
+void load_weights(const SafetensorsFile& source, const ParameterLayout& layout,
+                  std::span<float> parameters, std::span<float> statistics, Patterns skip) {
+  expect_weights(source, layout, skip);
+  read_parts(source, layout.parameters, skip, parameters);
+  read_parts(source, layout.statistics, skip, statistics);
 }
 
 namespace {

@@ -36,11 +36,16 @@ void take_part(const ModelWeights& weights, const ParameterLayout& whole,
 void save_weights(const std::filesystem::path& file, const Model& model, const Dataset& dataset,
                   const ModelWeights& weights);
 
+// Throws DataError where the file lacks a tensor of the model, has one of another shape, or one
+// that belongs to no layer of the model; but for what matches a pattern of `skip`. Throws
+// ConfigError for a pattern that matches nothing. Reads no values.
+void expect_weights(const SafetensorsFile& source, const ParameterLayout& layout,
+                    std::span<const std::string> skip = {});
+
 // Reads what `layout` says that this rank holds, but for what matches a pattern of `skip`: that
 // stays as it is, whatever the file has of it. A file of PyTorch's will do: its counters of batches
-// are passed over. Throws DataError where a tensor is missing, has another shape than the model's,
-// or belongs to no layer of the model; ConfigError for a pattern that matches nothing.
-void load_weights(const std::filesystem::path& file, const ParameterLayout& layout,
+// are passed over. Throws as expect_weights().
+void load_weights(const SafetensorsFile& source, const ParameterLayout& layout,
                   std::span<float> parameters, std::span<float> statistics,
                   std::span<const std::string> skip = {});
 

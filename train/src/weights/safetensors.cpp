@@ -18,8 +18,10 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,7 +35,9 @@
 namespace rondo::train {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// A file's header is searched by name, one that is written keeps its order.
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* remedy = "give a whole safetensors file";
 constexpr std::size_t length_bytes = 8;
@@ -62,7 +66,7 @@ std::vector<const NamedTensor*> in_file_order(const std::vector<NamedTensor>& te
 
 std::string header_of(const std::vector<const NamedTensor*>& tensors,
                       const TensorMetadata& metadata) {
-  Json header = Json::object();
+  OrderedJson header = OrderedJson::object();
   if (!metadata.empty()) header[metadata_key] = metadata;
   std::size_t offset = 0;
   for (const NamedTensor* tensor : tensors) {
@@ -218,6 +222,33 @@ bool are_integers(const Json& array) {
   return std::ranges::all_of(array, [](const Json& entry) { return entry.is_number_integer(); });
 }
 
+// Nothing where it is something else.
+std::optional<TensorMetadata> texts_in(const Json& object) {
+  const auto is_text = [](const Json& entry) { return entry.is_string(); };
+  if (!object.is_object() || !std::ranges::all_of(object, is_text)) return std::nullopt;
+  return object.get<TensorMetadata>();
+}
+
+// What a header says of all tensors, and a name that it gives twice, which the JSON library takes
+// for the last one.
+struct ParsedHeader {
+  Json content = {};
+  std::optional<std::string> twice = {};
+};
+
+ParsedHeader parse_header(const char* text, std::size_t length) {
+  ParsedHeader header;
+  std::unordered_set<std::string> names;
+  const auto note_name = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    constexpr int depth_of_names = 1;
+    if (depth != depth_of_names || event != Json::parse_event_t::key) return true;
+    if (!names.insert(parsed.get_ref<const std::string&>()).second) header.twice = parsed;
+    return true;
+  };
+  header.content = Json::parse(text, text + length, note_name, false);
+  return header;
+}
+
 }  // namespace
 
 void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
@@ -228,21 +259,28 @@ void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
     fail(fmt::format("says that its header has {} bytes, and has {} in all", length, bytes.size()));
   }
   const auto* text = reinterpret_cast<const char*>(bytes.data() + length_bytes);
-  const Json header = Json::parse(text, text + length, nullptr, false);
+  const auto [header, twice] = parse_header(text, length);
   if (!header.is_object()) fail("has a header that is no JSON object");
+  if (twice) fail(fmt::format("describes \"{}\" twice", *twice));
   const std::span<const std::byte> values = bytes.subspan(length_bytes + length);
   std::vector<RawEntry> raw;
   for (const auto& [name, content] : header.items()) {
+    if (name == metadata_key) {
+      auto texts = texts_in(content);
+      if (!texts) fail(fmt::format("has {} that are not all texts", metadata_key));
+      metadata_ = *std::move(texts);
+      continue;
+    }
     try {
-      if (name == metadata_key) {
-        metadata_ = content.get<TensorMetadata>();
-        continue;
-      }
       for (const char* key : {"data_offsets", "shape"}) {
         if (are_integers(content.at(key))) continue;
         fail(fmt::format("describes the tensor \"{}\" with a {} that is no integer", name, key));
       }
-      const auto offsets = content.at("data_offsets").get<std::array<std::uint64_t, 2>>();
+      const auto offsets = content.at("data_offsets").get<std::vector<std::uint64_t>>();
+      if (offsets.size() != 2) {
+        fail(fmt::format("describes the tensor \"{}\" with {} data_offsets, and not two", name,
+                         offsets.size()));
+      }
       raw.push_back({.name = name,
                      .type = content.at("dtype").get<std::string>(),
                      .shape = content.at("shape").get<std::vector<std::int64_t>>(),
