@@ -297,6 +297,17 @@ TEST(AugmentationsTest, ColourJitterOfNothingChangesNothing) {
   EXPECT_THAT(epoch_of(jittered, 0, 1), ElementsAreArray(epoch_of(plain, 0, 1)));
 }
 
+// It would write behind the image.
+TEST(AugmentationsTest, CutoutWantsAMeanOfEachChannel) {
+  const Augmentation cutout = make_augmentation("cutout:2", std::array{0.5F, 0.5F, 0.5F});
+  std::vector<std::uint8_t> grey(16);
+  SampleRandom random(1, 0, 0, 0);
+
+  EXPECT_THAT(
+      [&] { cutout.apply({grey.data(), {1, 4, 4, 1}}, random); },
+      testing::ThrowsMessage<std::invalid_argument>(HasSubstr("one number for each channel")));
+}
+
 std::string error(const std::string& text) {
   return error_text<std::invalid_argument>([&] { return make_augmentation(text, {}); });
 }
@@ -308,7 +319,7 @@ TEST(AugmentationsTest, SaysWhatIsWrong) {
   EXPECT_THAT(error("crop:"), HasSubstr("crop takes 1 number"));
   EXPECT_THAT(error("crop:1,2"), HasSubstr("crop takes 1 number"));
   EXPECT_THAT(error("crop:1.5"), HasSubstr("1.5 is impossible; must be an integer in [0, 4096]"));
-  EXPECT_THAT(error("flip:1"), HasSubstr("flip takes 0 numbers"));
+  EXPECT_THAT(error("flip:1"), HasSubstr("flip takes no numbers"));
   EXPECT_THAT(error("color_jitter:0.1,nan,0.1"), HasSubstr("nan is impossible"));
   EXPECT_THAT(error("random_resized_crop:0.5,0.1"), HasSubstr("first number must not be greater"));
 }

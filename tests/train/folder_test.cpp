@@ -249,6 +249,32 @@ TEST_F(FolderTest, RanksWithPartsOfABatchAgreeOnStandIns) {
   }
 }
 
+// Batches that are only announced may never be trained on.
+TEST_F(FolderTest, CountsTheStandInsOfBatchesThatWereTaken) {
+  folder_.write("train/cat/105.jpg", "no image");
+  const Dataset dataset = list();
+  Loader loader(dataset, {.global_batch = 24, .largest_range = 24, .broken = BrokenImages::skip});
+  for (int ahead = 0; ahead <= loader.ahead(); ++ahead) loader.prefetch({ahead, 0, 0, 24});
+
+  for (std::int64_t epoch = 0; epoch < loader.ahead(); ++epoch) {
+    EXPECT_EQ(loader.skipped(), epoch);
+    static_cast<void>(loader.load({epoch, 0, 0, 24}));
+  }
+}
+
+TEST_F(FolderTest, LeavesOutWhatIsNoImageAndSaysSo) {
+  EXPECT_EQ(list().note, "");
+
+  folder_.write("train/cat/notes.txt", "no image");
+  EXPECT_THAT(list().note, HasSubstr("1 entry is"));
+
+  folder_.write("val/dog/photo.webp", "of another kind");
+  std::filesystem::create_directory(folder_.path() / "train/dog/folder.png");
+  const Dataset dataset = list();
+  EXPECT_THAT(dataset.note, HasSubstr("3 entries are"));
+  EXPECT_EQ(dataset.training.shape.n, 24);
+}
+
 TEST_F(FolderTest, EndsWhenAllImagesAreBroken) {
   for (const auto& file : std::filesystem::recursive_directory_iterator(folder_.path() / "train")) {
     if (file.is_regular_file()) std::ofstream(file.path(), std::ios::trunc) << "no image";

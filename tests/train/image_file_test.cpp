@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -96,15 +97,31 @@ TEST(ImageFileTest, MakesRedGreenAndBlueOfCyanMagentaYellowAndBlack) {
   EXPECT_NEAR(image.pixels[2], 50 * 128 / 255, 3);
 }
 
-TEST(ImageFileTest, BlendsTransparentPixelsWithBlack) {
+// As Pillow's convert("RGB") has it.
+TEST(ImageFileTest, DropsTransparency) {
   std::vector<std::uint8_t> pixels;
   for (int i = 0; i < 4; ++i) pixels.insert(pixels.end(), {250, 251, 252, 0});
   pixels[3] = 255;
+  pixels[7] = 128;
 
   const Image image = read(png_of(2, 2, pixels, PNG_FORMAT_RGBA));
 
-  EXPECT_THAT(std::vector<int>(image.pixels.begin(), image.pixels.begin() + 6),
-              testing::ElementsAre(250, 251, 252, 0, 0, 0));
+  EXPECT_THAT(std::vector<int>(image.pixels.begin(), image.pixels.begin() + 9),
+              testing::ElementsAre(250, 251, 252, 250, 251, 252, 250, 251, 252));
+}
+
+// The chunk stands behind the header; its checksum is of its type and its value, 1.0.
+TEST(ImageFileTest, CarriesOutNoGamma) {
+  const Bytes chunk = {0, 0, 0, 4, 'g', 'A', 'M', 'A', 0, 1, 0x86, 0xa0, 0x31, 0xe8, 0x96, 0x5f};
+  constexpr int header_end = 8 + 25;
+  Bytes png = png_of(4, 4, std::vector<std::uint8_t>(3 * 16, 128));
+  for (int times = 0; times < 2; ++times) {
+    png.insert(png.begin() + header_end, chunk.begin(), chunk.end());
+
+    EXPECT_THAT(read(png).pixels, Each(128));
+  }
+  Bytes cut(png.begin(), png.begin() + header_end + 10);
+  EXPECT_THAT(error(cut), HasSubstr("is no whole PNG image"));
 }
 
 // A JPEG is decoded at 1/8, 1/4, 1/2 or 1/1, then resampled: the result is that of the PNG, which
@@ -121,6 +138,27 @@ TEST(ImageFileTest, ReducesAWindowAlikeFromAllFormats) {
       const Image from_png = reduced(png, window, side, side);
 
       EXPECT_LE(largest_difference(from_jpeg, from_png), 8) << side << " of " << window.height;
+    }
+  }
+}
+
+// The mean over the first row is how many of its pixels are white, which tells where the edge lies.
+TEST(ImageFileTest, KeepsThePlaceOfAnEdgeAtEverySize) {
+  constexpr std::int64_t side = 56;
+  for (const int size : {448, 449, 452, 455, 897}) {
+    Image image{.shape = {1, size, size, 3}};
+    const int edge = size * 9 / 10;
+    for (int i = 0; i < size * size; ++i)
+      image.pixels.resize(3 * (i + 1), i % size < edge ? 0 : 255);
+    const ImageWindow whole{0, 0, static_cast<double>(size), static_cast<double>(size)};
+
+    for (const Bytes& file : {jpeg_of(image), png_of(image)}) {
+      const Image small = reduced(file, whole, side, side);
+      const double sum =
+          std::accumulate(small.pixels.begin(), small.pixels.begin() + 3 * side, 0.0);
+
+      const double expected = static_cast<double>(side) * (size - edge) / size;
+      EXPECT_NEAR(sum / (3 * 255), expected, 0.1) << size;
     }
   }
 }

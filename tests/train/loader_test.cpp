@@ -15,7 +15,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/train/image.hpp>
 #include <rondo/train/loader.hpp>
+
+#include "data/dataset_type.hpp"
 
 namespace rondo::train::loader_test {
 namespace {
@@ -321,6 +324,26 @@ TEST(LoaderTest, SkippingBrokenImagesLeavesTheSamplesOfOthersOut) {
   for (std::size_t i = 2; i < 4; ++i) {
     EXPECT_NEAR(batch.images[4 * i + 1], static_cast<float>(batch.labels[i] + 1), 1e-4);
   }
+}
+
+// Another host may read it, and would go on with another image.
+TEST(LoaderTest, AFileThatThisHostCannotReadIsNotSkipped) {
+  class Source : public ImageSource {
+   public:
+    void read(std::int64_t image, const Framing& /*frame*/,
+              tensor::View<std::uint8_t> out) const override {
+      if (image == 2) throw UnreadableFile("2.jpg: cannot be read (Too many open files)");
+      std::fill_n(out.data, out.shape.size(), std::uint8_t{0});
+    }
+    [[nodiscard]] std::string digest() const override { return "unreadable"; }
+  };
+  Dataset dataset = counting_dataset(4);
+  dataset.training.pixels.clear();
+  dataset.training.source = std::make_shared<Source>();
+  Loader loader(dataset, {.global_batch = 4, .largest_range = 4, .broken = BrokenImages::skip});
+
+  EXPECT_THAT([&] { static_cast<void>(loader.load({0, 0, 0, 4})); },
+              testing::ThrowsMessage<DataError>(testing::HasSubstr("Too many open files")));
 }
 
 TEST(LoaderTest, RefusesADataSetThatContradictsItself) {

@@ -2,9 +2,10 @@
 // most if its images are to be there in time.
 //
 // Batches are announced as a run announces them, so that the decoders always have work, and are
-// taken as soon as they are ready. Between its rounds a loader goes on until all announced batches
-// are prepared; these are taken before the clock starts. The processor time is that of the whole
-// process: it also has what the threads spend on each other.
+// taken as soon as they are ready. A round begins with some batches that do not count, and ends
+// when all that were announced have been taken, so that no loader works in the round of another
+// one. The processor time is that of the whole process: it also has what the threads spend on each
+// other.
 
 #include <rondo/train/loader_benchmark.hpp>
 
@@ -39,9 +40,7 @@ double cpu_seconds() {
 class Subject {
  public:
   Subject(const Dataset& dataset, LoaderOptions options)
-      : decoders_(options.decoders), loader_(dataset, options), size_(options.largest_range) {
-    take();
-  }
+      : decoders_(options.decoders), loader_(dataset, options), size_(options.largest_range) {}
 
   void measure(std::chrono::duration<double> round) {
     // Behind them one that the decoders have begun, but not much more than that.
@@ -57,6 +56,7 @@ class Subject {
     time.images_per_second = static_cast<double>(time.images) / took.count();
     time.images_per_cpu_second = static_cast<double>(time.images) / (cpu_seconds() - cpu_before);
     times_.push_back(time);
+    take_announced();
   }
 
   [[nodiscard]] LoaderTime median() {
@@ -82,6 +82,10 @@ class Subject {
     for (int ahead = 1; ahead <= loader_.ahead(); ++ahead) loader_.prefetch(range(next_ + ahead));
     ++next_;
     return samples;
+  }
+
+  void take_announced() {
+    for (int i = 0; i < loader_.ahead(); ++i) static_cast<void>(loader_.load(range(next_++)));
   }
 
   int decoders_;

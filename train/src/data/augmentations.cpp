@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -162,6 +163,9 @@ Augmentation make_cutout(const Numbers& numbers, std::span<const float> mean) {
   for (const float value : mean) colour.push_back(pixel_of(255.0 * value));
   return {.apply = [side, colour](tensor::View<std::uint8_t> image, SampleRandom& random) {
     const tensor::Shape& shape = image.shape;
+    if (std::cmp_not_equal(colour.size(), shape.c)) {
+      throw std::invalid_argument("cutout: the mean has one number for each channel of an image");
+    }
     const std::int64_t top = random.below(shape.h) - side / 2;
     const std::int64_t left = random.below(shape.w) - side / 2;
     for (std::int64_t y = std::max<std::int64_t>(top, 0); y < std::min(top + side, shape.h); ++y) {
@@ -257,8 +261,10 @@ std::string complaint_about_augmentation(std::string_view text) {
   const Numbers numbers = numbers_of(text, *kind);
   if (numbers.size() != kind->usual.size() ||
       (numbers.empty() && augmentation_name(text) != text)) {
-    return fmt::format("{} takes {} number{}", kind->name, kind->usual.size(),
-                       kind->usual.size() == 1 ? "" : "s, separated by commas");
+    const std::size_t wanted = kind->usual.size();
+    if (wanted == 0) return fmt::format("{} takes no numbers", kind->name);
+    return fmt::format("{} takes {} number{}", kind->name, wanted,
+                       wanted == 1 ? "" : "s, separated by commas");
   }
   for (const double number : numbers) {
     if (!(number >= kind->least && number <= kind->most) ||

@@ -40,7 +40,13 @@ void measure_normalisation(Dataset& dataset);
 [[noreturn]] void fail_on_file(const std::filesystem::path& file, std::string_view problem,
                                std::string_view remedy);
 
-// All bytes of an image file. Throws DataError.
+// A file that cannot be read here and now, whatever is in it: other hosts may read it.
+class UnreadableFile : public DataError {
+ public:
+  using DataError::DataError;
+};
+
+// All bytes of an image file. Throws DataError; UnreadableFile where the reason is the host's.
 [[nodiscard]] std::vector<std::uint8_t> read_file(const std::filesystem::path& file);
 
 // What the system calls an error of errno.

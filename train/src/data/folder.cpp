@@ -32,15 +32,18 @@ namespace {
 constexpr std::int64_t folder_colours = 3;
 constexpr std::array<float, 3> mean_of_imagenet = {0.485F, 0.456F, 0.406F};
 constexpr std::array<float, 3> stddev_of_imagenet = {0.229F, 0.224F, 0.225F};
-constexpr std::array<std::string_view, 4> endings = {".jpg", ".jpeg", ".png", ".ppm"};
+constexpr std::array<std::string_view, 5> endings = {".jpg", ".jpeg", ".png", ".ppm", ".pgm"};
 constexpr const char* folder_remedy =
     "set data.path to a folder with train/CLASS/ and val/CLASS/ that hold JPEG, PNG or PPM files";
 
 // By the name alone: whether a file is an image is found out when it is decoded.
-bool is_image(const std::filesystem::path& file) {
-  std::string ending = file.extension().string();
-  for (char& letter : ending) letter = static_cast<char>(std::tolower(letter));
-  return std::ranges::find(endings, ending) != endings.end();
+bool is_image(const std::filesystem::directory_entry& entry) {
+  std::string ending = entry.path().extension().string();
+  for (char& letter : ending) {
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  std::error_code ignored;
+  return std::ranges::find(endings, ending) != endings.end() && !entry.is_directory(ignored);
 }
 
 // The sorted names in a folder that `wanted` accepts. Hidden ones do not count.
@@ -75,8 +78,11 @@ class FolderSource : public ImageSource {
   // Adds the images of a class; returns how many there are.
   std::int64_t add_class(const std::string& name) {
     const std::vector<std::string> files =
-        names_in(folder_ / name,
-                 [](const std::filesystem::directory_entry& entry) { return is_image(entry); });
+        names_in(folder_ / name, [this](const std::filesystem::directory_entry& entry) {
+          if (is_image(entry)) return true;
+          ++left_out_;
+          return false;
+        });
     if (files.empty()) fail_on_file(folder_ / name, "holds no image", folder_remedy);
     // A name ends where the next one begins.
     for (const std::string& file : files) {
@@ -87,6 +93,9 @@ class FolderSource : public ImageSource {
     classes_.push_back(name);
     return static_cast<std::int64_t>(files.size());
   }
+
+  // Files and folders in the folders of classes that are no images.
+  [[nodiscard]] std::int64_t left_out() const noexcept { return left_out_; }
 
   void read(std::int64_t image, const Framing& frame,
             tensor::View<std::uint8_t> out) const override {
@@ -118,11 +127,12 @@ class FolderSource : public ImageSource {
   std::string names_;                // of all files, one behind the other
   std::vector<std::size_t> begins_;  // of each file's name
   std::vector<std::int32_t> classes_of_;
+  std::int64_t left_out_ = 0;
 };
 
-// The images of `classes` in `folder`.
+// The images of `classes` in `folder`. Adds to `left_out` what else is there.
 Images list_images(const std::filesystem::path& folder, const std::vector<std::string>& classes,
-                   const tensor::Shape& shape) {
+                   const tensor::Shape& shape, std::int64_t& left_out) {
   const auto source = std::make_shared<FolderSource>(folder);
   Images images{.shape = shape.with_n(0)};
   for (std::size_t i = 0; i < classes.size(); ++i) {
@@ -134,6 +144,7 @@ Images list_images(const std::filesystem::path& folder, const std::vector<std::s
   if (images.shape.n > std::numeric_limits<std::int32_t>::max()) {
     fail_on_file(folder, "holds too many images", folder_remedy);
   }
+  left_out += source->left_out();
   images.source = source;
   return images;
 }
@@ -183,13 +194,21 @@ Dataset list_folder(const std::filesystem::path& folder, std::int64_t height, st
   }
   // ImageNet's numbers are usual for photographs, and measuring would mean to decode everything.
   const tensor::Shape shape{0, height, width, folder_colours};
-  return {.name = "folder",
-          .classes = static_cast<std::int64_t>(classes.size()),
-          .training = list_images(training, classes, shape),
-          .test = list_images(test, classes, shape),
-          .mean = {mean_of_imagenet.begin(), mean_of_imagenet.end()},
-          .stddev = {stddev_of_imagenet.begin(), stddev_of_imagenet.end()},
-          .class_names = classes};
+  std::int64_t left_out = 0;
+  Dataset dataset{.name = "folder",
+                  .classes = static_cast<std::int64_t>(classes.size()),
+                  .training = list_images(training, classes, shape, left_out),
+                  .test = list_images(test, classes, shape, left_out),
+                  .mean = {mean_of_imagenet.begin(), mean_of_imagenet.end()},
+                  .stddev = {stddev_of_imagenet.begin(), stddev_of_imagenet.end()},
+                  .class_names = classes};
+  if (left_out > 0) {
+    dataset.note = fmt::format(
+        "{} in the folders of classes left out: {} by their names no JPEG, PNG, PPM or PGM files",
+        left_out == 1 ? "1 entry is" : fmt::format("{} entries are", left_out),
+        left_out == 1 ? "it is" : "they are");
+  }
+  return dataset;
 }
 
 namespace {

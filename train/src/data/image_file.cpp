@@ -158,22 +158,23 @@ class PartTarget : public Target {
     height_ = height;
     width_ = width;
     window_ = frame_(height, width);
-    int reduction = 1;
-    while (reduction < 8 && window_.height >= static_cast<double>(2 * reduction * out_.shape.h) &&
-           window_.width >= static_cast<double>(2 * reduction * out_.shape.w)) {
-      reduction *= 2;
+    reduction_ = 1;
+    while (reduction_ < 8 && window_.height >= static_cast<double>(2 * reduction_ * out_.shape.h) &&
+           window_.width >= static_cast<double>(2 * reduction_ * out_.shape.w)) {
+      reduction_ *= 2;
     }
-    return reduction;
+    return reduction_;
   }
 
   Rectangle wanted(std::int64_t height, std::int64_t width) override {
-    // What the image has shrunk by in decoding, the window shrinks by, too.
-    const double down = static_cast<double>(height) / static_cast<double>(height_);
-    const double right = static_cast<double>(width) / static_cast<double>(width_);
-    window_ = {.top = window_.top * down,
-               .left = window_.left * right,
-               .height = window_.height * down,
-               .width = window_.width * right};
+    // What the image has shrunk by in decoding, if at all, the window shrinks by, too. Sizes are
+    // rounded up, and the last pixels stand for some beyond the original's edge, too.
+    const bool is_whole = height == height_ && width == width_;
+    const double scale = is_whole ? 1.0 : 1.0 / reduction_;
+    window_ = {.top = window_.top * scale,
+               .left = window_.left * scale,
+               .height = window_.height * scale,
+               .width = window_.width * scale};
     const Rectangle wanted = pixels_of(window_, height, width);
     // The rows count from the first wanted one, as if there were none before it.
     window_.top -= static_cast<double>(wanted.top);
@@ -204,6 +205,7 @@ class PartTarget : public Target {
   std::int64_t height_ = 0;
   std::int64_t width_ = 0;
   ImageWindow window_ = {};
+  int reduction_ = 1;      // as the decoder may have it, or not
   std::int64_t left_ = 0;  // the first column in memory
   tensor::Shape shape_ = {};
   std::uint8_t* pixels_ = nullptr;
@@ -361,11 +363,39 @@ class JpegDecoder {
   std::vector<std::uint8_t> row_;  // one that is not wanted, or not RGB yet
 };
 
+// The bytes of a PNG without the chunks that note a gamma; nothing where there are none.
+std::vector<std::uint8_t> without_gamma(std::span<const std::uint8_t> bytes) {
+  // A chunk: its length, its type, so many bytes, a checksum.
+  constexpr std::size_t frame_bytes = 12;
+  constexpr std::size_t signature_bytes = 8;
+  std::vector<std::uint8_t> kept;
+  std::size_t kept_to = 0;
+  for (std::size_t at = signature_bytes; at + frame_bytes <= bytes.size();) {
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < 4; ++i) length = length << 8U | bytes[at + i];
+    const std::string_view type(reinterpret_cast<const char*>(bytes.data()) + at + 4, 4);
+    if (type == "IDAT" || length > bytes.size() - at - frame_bytes) break;
+    const std::size_t end = at + frame_bytes + length;
+    if (type == "gAMA") {
+      const auto before = bytes.subspan(kept_to, at - kept_to);
+      kept.insert(kept.end(), before.begin(), before.end());
+      kept_to = end;
+    }
+    at = end;
+  }
+  if (kept_to == 0) return {};
+  kept.insert(kept.end(), bytes.begin() + static_cast<std::ptrdiff_t>(kept_to), bytes.end());
+  return kept;
+}
+
 // PNG, by the library's simplified interface: any kind of PNG becomes 8-bit RGB. It decodes whole
-// images only, so the wanted rows are copied out of it.
+// images only, so the wanted rows are copied out of it. The colours are those that are stored, as
+// torchvision's loader gives them: no gamma is carried out, and transparency is dropped.
 class PngDecoder {
  public:
-  PngDecoder(std::span<const std::uint8_t> bytes, const std::string& name) : name_(name) {
+  PngDecoder(std::span<const std::uint8_t> bytes, const std::string& name)
+      : name_(name), without_gamma_(without_gamma(bytes)) {
+    if (!without_gamma_.empty()) bytes = without_gamma_;
     png_.version = PNG_IMAGE_VERSION;
     if (png_image_begin_read_from_memory(&png_, bytes.data(), bytes.size()) == 0) fail_as_noted();
     // Else values of 16 bits, which this reader scales to 8, would count as linear in brightness.
@@ -378,15 +408,21 @@ class PngDecoder {
 
   void decode(Target& target) {
     static_cast<void>(target.begin(png_.height, png_.width));
-    png_.format = PNG_FORMAT_RGB;
-    const png_color black = {};
+    // Else transparent pixels would be blended with a colour.
+    const bool has_alpha = (png_.format & PNG_FORMAT_FLAG_ALPHA) != 0;
+    png_.format = has_alpha ? PNG_FORMAT_RGBA : PNG_FORMAT_RGB;
     std::vector<std::uint8_t> pixels(PNG_IMAGE_SIZE(png_));
-    if (png_image_finish_read(&png_, &black, pixels.data(), 0, nullptr) == 0) fail_as_noted();
+    if (png_image_finish_read(&png_, nullptr, pixels.data(), 0, nullptr) == 0) fail_as_noted();
     const Rectangle wanted = target.wanted(png_.height, png_.width);
     target.columns(0, png_.width);
-    const std::int64_t bytes = std::int64_t{png_.width} * colours;
+    const std::int64_t channels = colours + (has_alpha ? 1 : 0);
+    const std::int64_t bytes = std::int64_t{png_.width} * channels;
     for (std::int64_t row = 0; row < wanted.height; ++row) {
-      std::copy_n(pixels.data() + (wanted.top + row) * bytes, bytes, target.row(row));
+      const std::uint8_t* from = pixels.data() + (wanted.top + row) * bytes;
+      std::uint8_t* to = target.row(row);
+      for (std::int64_t i = 0; i < std::int64_t{png_.width}; ++i) {
+        std::copy_n(from + i * channels, colours, to + i * colours);
+      }
     }
   }
 
@@ -396,6 +432,7 @@ class PngDecoder {
   }
 
   const std::string& name_;
+  std::vector<std::uint8_t> without_gamma_;  // lent to the reader, unless it is empty
   // As in JpegDecoder.
   struct Reader : png_image {
     ~Reader() { png_image_free(this); }
@@ -492,14 +529,29 @@ void decode_image(std::span<const std::uint8_t> bytes, const std::string& name,
   part.finish();
 }
 
+namespace {
+
+// What is wrong with a data set is alike for all ranks. Other reasons are of a host, and of a
+// moment.
+[[noreturn]] void fail_to_read(const std::filesystem::path& file, const std::error_code& reason) {
+  const std::string problem = fmt::format("cannot be read ({})", reason.message());
+  const bool is_of_set =
+      reason == std::errc::is_a_directory || reason == std::errc::too_many_symbolic_link_levels;
+  if (is_of_set) fail_on_file(file, problem, broken_remedy);
+  throw UnreadableFile(
+      fmt::format("{}: {}; make it readable on this host", file.string(), problem));
+}
+
+}  // namespace
+
 // A file's size is known before it is read, so memory is taken once; a pipe or a device has none.
 std::vector<std::uint8_t> read_file(const std::filesystem::path& file) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   if (error == std::errc::no_such_file_or_directory) {
-    fail_on_file(file, "there is no such file", "check its path");
+    throw UnreadableFile(file.string() + ": there is no such file; check its path");
   }
-  if (error) fail_on_file(file, fmt::format("cannot be read ({})", error.message()), broken_remedy);
+  if (error) fail_to_read(file, error);
   if (size > most_bytes) {
     fail_on_file(file, fmt::format("has {} bytes, too many for an image", size), broken_remedy);
   }
@@ -509,7 +561,7 @@ std::vector<std::uint8_t> read_file(const std::filesystem::path& file) {
   const std::size_t got =
       stream ? std::fread(bytes.data(), 1, bytes.size(), stream.get()) : std::size_t{0};
   if (!stream || std::ferror(stream.get()) != 0) {
-    fail_on_file(file, fmt::format("cannot be read ({})", error_text(errno)), broken_remedy);
+    fail_to_read(file, std::error_code(errno, std::generic_category()));
   }
   bytes.resize(got);
   return bytes;

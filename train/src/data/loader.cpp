@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/dataset_type.hpp"
 #include "data/image_writer.hpp"
 #include "data/prefetch_queue.hpp"
 #include "data/random.hpp"
@@ -153,29 +154,33 @@ class ImageStream {
   // The values of one image.
   [[nodiscard]] std::int64_t image() const noexcept { return image_; }
 
+  // What a sample became.
+  struct Written {
+    std::int32_t label = 0;
+    bool is_stand_in = false;  // another image is in the place of a broken one
+  };
+
   // Writes `part` of a sample at its place in `out`, normalised, and varied as in `epoch` if there
-  // is one; returns its label. `pixels` is memory for one image, for this thread alone.
-  std::int32_t write(std::int64_t sample, std::optional<std::int64_t> epoch, const Box& part,
-                     std::vector<std::uint8_t>& pixels, float* out) {
+  // is one. `pixels` is memory for one image, for this thread alone.
+  Written write(std::int64_t sample, std::optional<std::int64_t> epoch, const Box& part,
+                std::vector<std::uint8_t>& pixels, float* out) {
     // The fast way: images in memory that nothing changes are normalised where they lie.
     const bool varied = epoch && !streams_.empty();
     if (!images_.source && !varied) {
       normalise(in_memory(sample), part, out);
-      return label_of(sample);
+      return {.label = label_of(sample)};
     }
     pixels.resize(static_cast<std::size_t>(image_));
     const tensor::View<std::uint8_t> image(pixels.data(), images_.shape.with_n(1));
     const std::int64_t used = read(sample, framing_of(sample, epoch), image);
     if (varied) vary(sample, *epoch, image);
     normalise(pixels.data(), part, out);
-    return label_of(used);
+    return {.label = label_of(used), .is_stand_in = used != sample};
   }
 
   [[nodiscard]] std::int32_t label_of(std::int64_t sample) const {
     return images_.labels[static_cast<std::size_t>(sample)];
   }
-
-  [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
 
   // Of one image, with the number of images of the set.
   [[nodiscard]] const tensor::Shape& shape() const noexcept { return images_.shape; }
@@ -242,8 +247,9 @@ class ImageStream {
       if (framer() == nullptr && broken_.has(next) && tries < images_.shape.n) continue;
       try {
         images_.source->read(next, frame, out);
-        if (next != sample) ++skipped_;
         return next;
+      } catch (const UnreadableFile&) {
+        throw;  // ranks on other hosts may read it, and would train with another image
       } catch (const DataError& error) {
         if (options_.broken == BrokenImages::refuse) {
           throw DataError(std::string(error.what()) + ", or set data.broken = \"skip\"");
@@ -288,7 +294,6 @@ class ImageStream {
   ImageWriter writer_;
   std::vector<std::uint32_t> streams_;  // of random numbers, one per augmentation
   BrokenList broken_;
-  std::atomic<std::int64_t> skipped_ = 0;
 };
 
 // What a rank reads of a batch of so many samples: all of it, where nothing else was said.
@@ -310,6 +315,7 @@ struct Buffer {
   double share = 1.0;                       // of the samples themselves
   std::optional<std::int64_t> epoch = {};
   Box read = {};  // what is wanted of the images
+  std::atomic<std::int64_t> stand_ins = 0;
 
   void resize(std::int64_t count, std::int64_t image) {
     images.resize(static_cast<std::size_t>(count * image));
@@ -355,6 +361,7 @@ class BatchQueue {
         PrefetchQueue::Work{.begin =
                                 [this](const SampleRange& range, std::size_t buffer) {
                                   buffers_[buffer].read = part_of(range.last - range.first);
+                                  buffers_[buffer].stand_ins = 0;
                                   list_(range, buffers_[buffer]);
                                   return range.last - range.first;
                                 },
@@ -370,8 +377,13 @@ class BatchQueue {
   void announce(const SampleRange& range) { queue_->announce(range); }
 
   Batch take(const SampleRange& range) {
-    return buffers_[queue_->take(range)].batch(range.last - range.first, stream_.image());
+    const Buffer& buffer = buffers_[queue_->take(range)];
+    skipped_ += buffer.stand_ins;
+    return buffer.batch(range.last - range.first, stream_.image());
   }
+
+  // Of the batches that were taken: others may never be.
+  [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
 
   [[nodiscard]] std::int64_t largest() const {
     return static_cast<std::int64_t>(buffers_.front().labels.size());
@@ -397,11 +409,14 @@ class BatchQueue {
       return;
     }
     float* const image = buffer.images.data() + part * stream_.image();
-    buffer.labels[entry] =
-        stream_.write(buffer.samples[entry], buffer.epoch, buffer.read, worker.pixels, image);
+    const auto write = [&](std::int64_t sample, float* out) {
+      const auto written = stream_.write(sample, buffer.epoch, buffer.read, worker.pixels, out);
+      if (written.is_stand_in) ++buffer.stand_ins;
+      return written.label;
+    };
+    buffer.labels[entry] = write(buffer.samples[entry], image);
     if (!buffer.is_mixed()) return;
-    buffer.other_labels[entry] = stream_.write(buffer.partners[entry], buffer.epoch, buffer.read,
-                                               worker.pixels, worker.partner.data());
+    buffer.other_labels[entry] = write(buffer.partners[entry], worker.partner.data());
     const auto share = static_cast<float>(buffer.share);
     for_each_run(stream_.shape(), buffer.read, [&](std::int64_t first, std::int64_t count) {
       mix(worker.partner.data() + first, share, count, image + first);
@@ -419,6 +434,7 @@ class BatchQueue {
   ReadParts parts_;
   std::vector<Buffer> buffers_;
   std::vector<Worker> workers_;
+  std::int64_t skipped_ = 0;
   std::optional<PrefetchQueue> queue_;  // last: its threads end before what they use
 };
 
@@ -498,7 +514,7 @@ class Loader::Impl {
   }
 
   [[nodiscard]] std::int64_t skipped() const noexcept {
-    return training_.skipped() + test_.skipped();
+    return batches_.skipped() + (test_batches_ ? test_batches_->skipped() : 0);
   }
 
  private:
@@ -545,7 +561,9 @@ class Loader::Impl {
     std::vector<std::uint8_t> none;
     for (std::int64_t i = 0; i < last - first; ++i) {
       float* const image = test_buffer_.images.data() + i * test_.image();
-      if (part.n.contains({i, i + 1})) test_.write(first + i, {}, part, none, image);
+      if (part.n.contains({i, i + 1})) {
+        static_cast<void>(test_.write(first + i, {}, part, none, image));
+      }
       test_buffer_.labels[static_cast<std::size_t>(i)] = test_.label_of(first + i);
     }
     return test_buffer_.batch(last - first, test_.image());

@@ -68,6 +68,7 @@ void Trainer::announce() const {
             std::to_string(model_.classes) + " classes");
   log_.note("data " + event.data + ": " + std::to_string(event.training_images) + " training and " +
             std::to_string(event.test_images) + " test images of " + size_of_images(model_.input));
+  if (!dataset_->note.empty()) log_.note("data " + event.data + ": " + dataset_->note);
   log_.note("ranks " + std::to_string(event.ranks) + " x " + counted(event.threads, "thread") +
             (world_.oversubscribed() ? ", more than there are CPUs" : ""));
   for (const std::string& line : grid_report(model_, grid_.choice(), experiment_)) {

@@ -51,6 +51,7 @@ struct Dataset {
   std::vector<float> mean = {};               ///< per channel
   std::vector<float> stddev = {};             ///< per channel; 1 where all pixels are equal
   std::vector<std::string> class_names = {};  ///< by label; empty where they are not known
+  std::string note = {};                      ///< one line that a run says of them, or nothing
 };
 
 /// The shape of one image (n = 1), or {}, and the number of classes, or 0, where only a model
@@ -83,10 +84,10 @@ struct DatasetShape {
 /// `folder`, or in its subfolder cifar-100-binary.
 [[nodiscard]] RONDO_TRAIN_API Dataset read_cifar100(const std::filesystem::path& folder);
 
-/// The JPEG, PNG and PPM images of `folder`/train/CLASS and `folder`/val/CLASS (or test/CLASS), for
-/// images of `height` x `width` pixels. Classes are numbered in the order of their names. Only the
-/// names are read; images are decoded when a Loader asks for them. Mean and deviation are those of
-/// ImageNet.
+/// The JPEG, PNG, PPM and PGM images of `folder`/train/CLASS and `folder`/val/CLASS (or
+/// test/CLASS), for images of `height` x `width` pixels. Classes are numbered in the order of their
+/// names. Only the names are read; images are decoded when a Loader asks for them. Mean and
+/// deviation are those of ImageNet.
 [[nodiscard]] RONDO_TRAIN_API Dataset list_folder(const std::filesystem::path& folder,
                                                   std::int64_t height, std::int64_t width);
 

@@ -37,9 +37,10 @@ class RONDO_TRAIN_API ImageSource {
   virtual ~ImageSource() = default;
 
   /// Writes image `image` into `out`, {1, height, width, channels}. `frame` chooses the wanted part
-  /// of the original; resample() scales it to the size of `out`. A source whose images are all of
-  /// that size may copy them and leave `frame` alone. Throws DataError when the image is broken.
-  /// Called by several threads at once.
+  /// of the original: what random_resized_crop draws, else the centre that data.centre_crop says;
+  /// resample() scales it to the size of `out`. A source whose images are all of that size may copy
+  /// them and leave `frame` alone. Throws DataError when the image is broken. Called by several
+  /// threads at once.
   virtual void read(std::int64_t image, const Framing& frame,
                     tensor::View<std::uint8_t> out) const = 0;
 
@@ -70,9 +71,9 @@ struct Image {
 };
 
 /// The whole image of a JPEG, PNG, PPM or PGM file, in red, green and blue. Which of them it is,
-/// its first bytes tell. Transparent pixels are blended with black; a rotation that a camera has
-/// noted is not carried out. Throws DataError for a broken file, and for more than 64 million
-/// pixels.
+/// its first bytes tell. Colours are those that are stored: the gamma and the transparency of a
+/// PNG, and a rotation that a camera has noted, are not carried out. Throws DataError for a broken
+/// file, and for more than 64 million pixels.
 [[nodiscard]] RONDO_TRAIN_API Image read_image(const std::filesystem::path& file);
 
 /// A thread that decodes images keeps its memory for the next one up to so many bytes; what a

@@ -160,7 +160,7 @@ class RONDO_TRAIN_API Loader {
   /// test set are there only if it is ever loaded: `loads_test`.
   [[nodiscard]] std::size_t thread_bytes(bool loads_test = true) const noexcept;
 
-  /// How often an image stood in for a broken one, so far.
+  /// How often an image stood in for a broken one in the batches that were loaded so far.
   [[nodiscard]] std::int64_t skipped() const noexcept;
 
  private:
