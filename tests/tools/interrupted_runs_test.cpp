@@ -226,6 +226,20 @@ TEST_F(InterruptedRunsTest, Sigusr1ToOneRankLeavesACheckpointAndTheRunGoesOn) {
   EXPECT_EQ(program.wait().status, 75);
 }
 
+// Ranks that step alone agree on nothing before the end of the epoch.
+TEST_F(InterruptedRunsTest, SigtermWithinTheFirstEpochOfACyclicRunLeavesACheckpoint) {
+  const fs::path run = folder("run");
+  Program program(command(run, "cyclic",
+                          {"--set", "checkpoint.every_steps=0", "--set", "data.training=8000",
+                           "--set", "train.epochs=1000"}));
+  program.output_until("epoch 1/");
+  program.send(SIGTERM);
+
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.status, 75) << ended.err;
+  EXPECT_TRUE(has_checkpoint(run));
+}
+
 // Rank 0 has no peer yet.
 TEST_F(InterruptedRunsTest, Sigusr1BeforeARankHasJoinedEndsNothing) {
   const fs::path run = folder("run");

@@ -1,5 +1,5 @@
-// Signals that reach `rondo train` before it trains. The configuration is a pipe, so that launcher
-// and rank wait in their start-up for as long as a test likes.
+// Signals that reach `rondo train` before it trains. The configuration, or a file of the data, is a
+// pipe, so that launcher and rank wait in their start-up for as long as a test likes.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -28,16 +29,19 @@ using testing::SizeIs;
 class StartUpTest : public testing::Test {
  protected:
   StartUpTest() {
-    if (mkfifo(config().c_str(), 0600) != 0) throw std::runtime_error("no named pipe");
+    for (const std::string& path : {config(), images()}) {
+      if (mkfifo(path.c_str(), 0600) != 0) throw std::runtime_error("no named pipe");
+    }
   }
 
   [[nodiscard]] std::string config() const { return scratch_.path() / "experiment.toml"; }
+  [[nodiscard]] std::string images() const { return scratch_.path() / "train-images-idx3-ubyte"; }
   [[nodiscard]] fs::path out() const { return scratch_.path() / "run"; }
 
-  // Returns once a process of `program` reads its configuration; -1 when the program has ended.
-  [[nodiscard]] int open_for_reader(const Program& program) const {
+  // Returns once a process of `program` reads `path`; -1 when the program has ended.
+  [[nodiscard]] static int open_for_reader(const Program& program, const std::string& path) {
     for (;;) {
-      const int pipe = ::open(config().c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+      const int pipe = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
       if (pipe >= 0 || errno != ENXIO || program.has_ended()) return pipe;
     }
   }
@@ -59,7 +63,7 @@ TEST_F(StartUpTest, KeepsARequestForACheckpointUntilItTrains) {
                                  "train.epochs=1", "--set", "checkpoint.keep=100", config()}));
   // Of a program that has ended: an error here, and not the end of the test.
   std::signal(SIGPIPE, SIG_IGN);
-  const int launcher = open_for_reader(program);
+  const int launcher = open_for_reader(program, config());
   ASSERT_GE(launcher, 0);
   program.send(SIGUSR1);
   program.send(SIGUSR2);
@@ -68,7 +72,7 @@ TEST_F(StartUpTest, KeepsARequestForACheckpointUntilItTrains) {
   std::vector<pid_t> ranks;
   while (ranks.empty() && !program.has_ended()) ranks = program.children();
   ASSERT_THAT(ranks, SizeIs(1));
-  const int rank = open_for_reader(program);
+  const int rank = open_for_reader(program, config());
   ASSERT_GE(rank, 0);
   kill(ranks[0], SIGUSR1);
   ASSERT_TRUE(write_and_close(rank));
@@ -77,6 +81,23 @@ TEST_F(StartUpTest, KeepsARequestForACheckpointUntilItTrains) {
   std::signal(SIGPIPE, SIG_DFL);
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_TRUE(fs::exists(out() / "checkpoints" / "step-1")) << ended.out;
+}
+
+// A scheduler gives a job some seconds between SIGTERM and its end by force.
+TEST_F(StartUpTest, SigtermEndsARunThatReadsItsData) {
+  const fs::path experiment = out().parent_path() / "idx.toml";
+  std::ofstream(experiment) << "[data]\nname = \"fashion-mnist\"\npath = \""
+                            << out().parent_path().string() << "\"\n[model]\nname = \"lenet5\"\n";
+  Program program(
+      rondo_command({"train", "-n", "1", "--threads", "1", "--out", out(), experiment}));
+  const int images_read = open_for_reader(program, images());
+  ASSERT_GE(images_read, 0);
+
+  program.send(SIGTERM);
+
+  const Ended ended = program.wait();
+  ::close(images_read);
+  EXPECT_EQ(ended.status, 128 + SIGTERM) << ended.err;
 }
 
 }  // namespace

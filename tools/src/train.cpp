@@ -3,16 +3,10 @@
 // The launcher reads the configuration, chooses cores and makes the run folder, then starts this
 // program again as every rank. A rank connects to the others, agrees with them on the folder, and
 // calls the library; rank 0 also shows the progress.
-//
-// Signals are flags: a handler sets one, and the loop of the library asks for it between steps. So
-// SIGTERM and SIGUSR1 never interrupt a step, and SIGUSR2 is answered at the end of one. Handlers
-// run between steps, too, because kernels have no stack for them. Before the first step, and behind
-// the last, SIGUSR1 and SIGUSR2 wait, because they would end a process that has no handler.
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -27,13 +21,11 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/error.hpp>
-#include <rondo/transport/flight_record.hpp>
 #include <rondo/transport/team.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -45,6 +37,7 @@
 #include "options.hpp"
 #include "say.hpp"
 #include "train/profile.hpp"
+#include "train/signals.hpp"
 #include "train/training.hpp"
 #include "world.hpp"
 
@@ -62,105 +55,6 @@ struct TrainRank {
   int threads = 1;
   bool sweep = false;
   std::optional<StepRange> profile = {};
-};
-
-// While it lives, a signal calls a handler, which may only set a flag.
-class HandledSignal {
- public:
-  HandledSignal(int signal, void (*handler)(int)) : signal_(signal) {
-    struct sigaction action = {};
-    action.sa_handler = handler;
-    // Interrupted system calls go on: a request is no failure.
-    action.sa_flags = SA_RESTART;
-    ::sigemptyset(&action.sa_mask);
-    ::sigaction(signal, &action, &previous_);
-  }
-  HandledSignal(const HandledSignal&) = delete;
-  HandledSignal& operator=(const HandledSignal&) = delete;
-  ~HandledSignal() { ::sigaction(signal_, &previous_, nullptr); }
-
- private:
-  int signal_;
-  struct sigaction previous_ = {};
-};
-
-// While it lives, what has handlers waits on this thread, and on those of OpenMP, which inherit
-// that whenever this thread starts them. Kernels that oneDNN generates let the stack pointer point
-// into their buffers for a while; the kernel of the system would write a handler's frame there,
-// over other memory of the heap.
-class WaitingSignals {
- public:
-  WaitingSignals() {
-    sigset_t handled;
-    ::sigemptyset(&handled);
-    for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) ::sigaddset(&handled, signal);
-    ::pthread_sigmask(SIG_BLOCK, &handled, &before_);
-    let_in_ = before_;
-    for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) ::sigdelset(&let_in_, signal);
-  }
-  WaitingSignals(const WaitingSignals&) = delete;
-  WaitingSignals& operator=(const WaitingSignals&) = delete;
-  ~WaitingSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-  // While this thread is in no kernel: the handlers of all that have come run before this returns.
-  void let_in() const {
-    sigset_t waiting;
-    ::pthread_sigmask(SIG_SETMASK, &let_in_, &waiting);
-    ::pthread_sigmask(SIG_SETMASK, &waiting, nullptr);
-  }
-
- private:
-  sigset_t before_ = {};
-  sigset_t let_in_ = {};
-};
-
-// While it lives, SIGUSR2 asks this rank for its flight record instead of ending it. At most one in
-// a process.
-class DumpRequest {
- public:
-  // Writes flight-rankN.json to `folder` if it has been asked for since the last call. What goes
-  // wrong is said on stderr, and ends nothing.
-  void answer(const transport::World& world, const std::filesystem::path& folder) const {
-    if (asked == 0) return;
-    asked = 0;
-    const auto path = transport::FlightRecord::path_in(folder, world.rank());
-    try {
-      world.dump_flight_record(path);
-      say("rondo: rank {}: the flight record is in {}\n", world.rank(), path.string());
-    } catch (const std::system_error& error) {
-      say("rondo: rank {}: {}\n", world.rank(), error.what());
-    }
-  }
-
- private:
-  // All that a signal handler may write.
-  static inline volatile std::sig_atomic_t asked = 0;
-  HandledSignal handled_{SIGUSR2, [](int /*signal*/) { asked = 1; }};
-};
-
-// While it lives, SIGUSR1 asks this rank for a checkpoint and, once it trains, SIGTERM for one and
-// then its end. Before, SIGTERM ends it: nothing is lost yet. At most one in a process.
-class RunSignals {
- public:
-  // From now on SIGTERM is a request, too.
-  void begin_training() {
-    stops_.emplace(SIGTERM, [](int /*signal*/) { stop = 1; });
-  }
-
-  // What has come since the last call; the end stays asked for.
-  [[nodiscard]] static train::RunRequest take() {
-    // The end counts more than a checkpoint: it leaves one, too.
-    if (stop != 0) return train::RunRequest::checkpoint_and_stop;
-    if (checkpoint == 0) return train::RunRequest::none;
-    checkpoint = 0;
-    return train::RunRequest::checkpoint;
-  }
-
- private:
-  static inline volatile std::sig_atomic_t stop = 0;
-  static inline volatile std::sig_atomic_t checkpoint = 0;
-  HandledSignal checkpoints_{SIGUSR1, [](int /*signal*/) { checkpoint = 1; }};
-  std::optional<HandledSignal> stops_ = {};
 };
 
 // Copies whole lines of a growing file to a stream, as they come.
@@ -327,10 +221,15 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   // Before training: the executor is given the profile when it is made.
   if (rank.profile) profile.emplace(world, *rank.profile, folder);
   options.profile = profile ? &profile->steps() : nullptr;
-  signals.begin_training();
   // Before the first kernel, and so before OpenMP's threads.
   const WaitingSignals waiting;
+  std::optional<EndBeforeTraining> start(std::in_place);
+  const auto begin_training = [&] {
+    start.reset();
+    signals.begin_training();
+  };
   options.on_step = [&] {
+    begin_training();
     waiting.let_in();
     request.answer(world, records);
     if (profile) profile->on_step();
@@ -338,6 +237,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   // Asked in every step; the trainer tells the other ranks, so that one signal to any rank is
   // enough.
   options.request = [&] {
+    begin_training();
     waiting.let_in();
     return RunSignals::take();
   };

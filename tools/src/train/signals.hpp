@@ -1,0 +1,89 @@
+#pragma once
+
+#include <csignal>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include <rondo/train/trainer.hpp>
+#include <rondo/transport/world.hpp>
+
+namespace rondo::tools {
+
+/// While it lives, a signal has a handler instead of its usual effect.
+class HandledSignal {
+ public:
+  HandledSignal(int signal, void (*handler)(int));
+  HandledSignal(const HandledSignal&) = delete;
+  HandledSignal& operator=(const HandledSignal&) = delete;
+  ~HandledSignal();
+
+ private:
+  int signal_;
+  struct sigaction previous_ = {};
+};
+
+/// While it lives, SIGUSR2 asks this rank for its flight record instead of ending it. At most one
+/// in a process.
+class DumpRequest {
+ public:
+  DumpRequest();
+
+  /// Writes flight-rankN.json to `folder` if it has been asked for since the last call. What goes
+  /// wrong is said on stderr, and ends nothing.
+  void answer(const transport::World& world, const std::filesystem::path& folder) const;
+
+ private:
+  HandledSignal handled_;
+};
+
+/// While it lives, SIGUSR1 asks this rank for a checkpoint and, once it trains, SIGTERM for one and
+/// then its end. Before, SIGTERM ends it at once: nothing is lost yet. At most one in a process.
+class RunSignals {
+ public:
+  RunSignals();
+
+  /// From now on SIGTERM is a request, too. May be called in every step.
+  void begin_training();
+
+  /// What has come since the last call; the end stays asked for.
+  [[nodiscard]] static train::RunRequest take();
+
+ private:
+  HandledSignal checkpoints_;
+  std::optional<HandledSignal> stops_ = {};
+};
+
+/// While it lives, what has handlers waits on this thread, and on those of OpenMP, which inherit
+/// that whenever this thread starts them. Kernels that oneDNN generates let the stack pointer point
+/// into their buffers for a while; the kernel of the system would write a handler's frame there,
+/// over other memory of the heap.
+class WaitingSignals {
+ public:
+  WaitingSignals();
+  WaitingSignals(const WaitingSignals&) = delete;
+  WaitingSignals& operator=(const WaitingSignals&) = delete;
+  ~WaitingSignals();
+
+  /// While this thread is in no kernel: the handlers of all that have come run before this returns.
+  void let_in() const;
+
+ private:
+  sigset_t before_ = {};
+  sigset_t let_in_ = {};
+};
+
+/// While it lives, SIGTERM ends the process although it waits on all threads that compute: a thread
+/// of its own takes it. Made under WaitingSignals, before RunSignals::begin_training().
+class EndBeforeTraining {
+ public:
+  EndBeforeTraining();
+  EndBeforeTraining(const EndBeforeTraining&) = delete;
+  EndBeforeTraining& operator=(const EndBeforeTraining&) = delete;
+  ~EndBeforeTraining();
+
+ private:
+  std::thread thread_;
+};
+
+}  // namespace rondo::tools
