@@ -208,15 +208,6 @@ fs::path run_folder_for(const fs::path& folder, const train::Experiment& experim
 
 namespace {
 
-bool has_checkpoint(const fs::path& folder) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") && !entry.path().has_extension()) return true;
-  }
-  return false;
-}
-
 // A file may lie elsewhere than it did. Where the earlier one is gone, its name has to do.
 bool is_same_file(const fs::path& before, const fs::path& now) {
   if (before.empty() || now.empty() || before == now) return before == now;
@@ -243,7 +234,7 @@ bool are_as_long(const train::Experiment& a, const train::Experiment& b) {
 // A run without checkpoints begins again, and what is there is overwritten, unless it has done all.
 // Returns whether it has.
 bool is_complete_without_checkpoints(const fs::path& folder, const train::Experiment& experiment) {
-  if (has_checkpoint(folder)) return false;
+  if (train::has_checkpoint(folder)) return false;
   std::string difference;
   try {
     const train::Experiment then = train::read_recorded(folder / "config.toml");
@@ -347,7 +338,8 @@ void RunFolder::make(const std::string& config, Use use) {
   // Of two runs that begin at the same moment, one finds the configuration of the other.
   const Descriptor locked = lock_to_write_config(path_);
   // What is no run is nothing to go on from, and stays as it is.
-  if (use == Use::begin || !has_checkpoint(path_)) refuse_files_of_another_run(path_, config);
+  if (use == Use::begin || !train::has_checkpoint(path_))
+    refuse_files_of_another_run(path_, config);
   // A config.toml that is there is the same, or that of the run which goes on: rank 0 writes it
   // anew once a checkpoint fits.
   wrote_config_ = !is_there(path_ / "config.toml");

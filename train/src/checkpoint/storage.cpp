@@ -192,6 +192,8 @@ std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {
   return folders;
 }
 
+bool has_checkpoint(const fs::path& run_folder) { return !list_checkpoints(run_folder).empty(); }
+
 void remove_unfinished(const fs::path& run_folder) {
   for (const fs::path& path : paths_in(checkpoints_in(run_folder))) {
     if (is_unfinished(path)) remove_checkpoint(path);

@@ -181,6 +181,10 @@ struct TrainerOptions {
 /// metrics.jsonl, if there is one. No error where it cannot be read.
 [[nodiscard]] RONDO_TRAIN_API bool has_completed(const std::filesystem::path& run_folder);
 
+/// Has it left a checkpoint, whether that can be used or not? Folders under other names than those
+/// that a run gives do not count.
+[[nodiscard]] RONDO_TRAIN_API bool has_checkpoint(const std::filesystem::path& run_folder);
+
 /// Trains `experiment` on all ranks of `world`; returns the last epoch's metrics (the same on
 /// every rank). Collective.
 ///
