@@ -123,7 +123,7 @@ TEST(CyclicMisuseTest, AScriptThatDoesNotFitIsAnError) {
   rondo::test::World{1}.run([](transport::World& world) {
     CyclicWorker worker(world, {.script = {{.kind = Turn::Kind::park, .minibatches = 1}}});
 
-    EXPECT_THROW(worker.compute_minibatch(), std::runtime_error);
+    EXPECT_THROW(worker.compute_minibatch(), std::invalid_argument);
   });
 }
 

@@ -210,8 +210,10 @@ Script::Script(std::span<const Turn> trace, int worker, int workers) {
 void Script::follow(const Turn& turn) {
   const Turn* expected = next();
   if (expected != nullptr && turn != *expected) {
-    throw std::runtime_error("cyclic: worker " + std::to_string(turn.worker) + " had " +
-                             describe(turn) + ", where its script has " + describe(*expected));
+    throw std::invalid_argument(
+        "cyclic: worker " + std::to_string(turn.worker) + " had " + describe(turn) +
+        ", where its script has " + describe(*expected) +
+        "; repeat the turns of a run with the same data and batches, whose epochs end alike");
   }
   ++position_;
 }

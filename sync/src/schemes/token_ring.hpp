@@ -141,7 +141,7 @@ class Script {
   [[nodiscard]] const Turn* next() const noexcept {
     return position_ < mine_.size() ? &mine_[position_] : nullptr;
   }
-  /// What came. Throws std::runtime_error when it is not what is scripted.
+  /// What came. Throws std::invalid_argument when it is not what is scripted.
   void follow(const Turn& turn);
 
   /// How many turns have come, whether they were scripted or not.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,9 +14,11 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <rondo/sync/cyclic.hpp>
@@ -67,6 +70,18 @@ std::string_view name_of(sync::Turn::Kind kind) noexcept {
   return "";
 }
 
+namespace {
+
+constexpr const char* kind_of_gap = "gap";
+
+[[noreturn]] void fail_to_append(const std::filesystem::path& file) {
+  throw DataError(fmt::format(
+      "{}: cannot be written ({}); give the run a folder that can be written to, with enough space",
+      file.string(), std::generic_category().message(errno)));
+}
+
+}  // namespace
+
 void append_token_trace(const std::filesystem::path& file, const std::vector<sync::Push>& turns) {
   // Appended epoch by epoch: a run that is killed leaves the turns of its whole epochs.
   std::ofstream stream(file, std::ios::app);
@@ -78,7 +93,14 @@ void append_token_trace(const std::filesystem::path& file, const std::vector<syn
     stream << line.dump() << '\n';
   }
   stream.flush();
-  if (!stream) throw DataError(file.string() + ": cannot be written");
+  if (!stream) fail_to_append(file);
+}
+
+void append_token_gap(const std::filesystem::path& file) {
+  std::ofstream stream(file, std::ios::app);
+  stream << nlohmann::ordered_json{{"kind", kind_of_gap}}.dump() << '\n';
+  stream.flush();
+  if (!stream) fail_to_append(file);
 }
 
 std::vector<sync::Turn> read_token_trace(const std::filesystem::path& file, int workers) {
@@ -89,6 +111,11 @@ std::vector<sync::Turn> read_token_trace(const std::filesystem::path& file, int 
   }
   std::vector<sync::Turn> turns;
   for (std::string line; std::getline(stream, line);) {
+    if (nlohmann::json::parse(line, nullptr, false) == nlohmann::json{{"kind", kind_of_gap}}) {
+      throw ConfigError("update.replay: " + file.string() +
+                        ": turns of its run are missing, because the file was cut or removed when "
+                        "the run went on; give the trace of another run");
+    }
     try {
       turns.push_back(turn_of(line, workers));
     } catch (const std::exception&) {  // of JSON, or one's own

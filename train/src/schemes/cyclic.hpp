@@ -26,6 +26,9 @@ namespace rondo::train {
 /// DataError when that fails.
 void append_token_trace(const std::filesystem::path& file, const std::vector<sync::Push>& turns);
 
+/// Notes in `file` that turns are missing here, so that it is not replayed. Throws DataError.
+void append_token_gap(const std::filesystem::path& file);
+
 /// Throws ConfigError that names the file and the line where it is no token trace of `workers`
 /// workers.
 [[nodiscard]] std::vector<sync::Turn> read_token_trace(const std::filesystem::path& file,

@@ -307,6 +307,19 @@ void RunLog::resume(const RunSoFar& before, std::uint64_t metrics_bytes,
   cut_file(token_trace_, trace_bytes);
 }
 
+void RunLog::expect_token_trace(std::uint64_t bytes) const {
+  if (file_ && length_of(token_trace_) < bytes) break_token_trace("it was cut or removed");
+}
+
+// What follows would seem to be the turns of another run.
+void RunLog::break_token_trace(const std::string& why) const {
+  std::error_code ignored;
+  std::filesystem::remove(token_trace_, ignored);
+  append_token_gap(token_trace_);
+  note(token_trace_.string() + ": " + why +
+       "; without the turns up to the checkpoint it serves no replay");
+}
+
 void RunLog::copy_token_trace(const std::filesystem::path& from, std::uint64_t bytes) const {
   if (!file_ || bytes == 0) return;
   std::error_code failure;
@@ -315,11 +328,9 @@ void RunLog::copy_token_trace(const std::filesystem::path& from, std::uint64_t b
   const bool is_whole = !failure && length_of(token_trace_) >= bytes;
   if (is_whole) std::filesystem::resize_file(token_trace_, bytes, failure);
   if (is_whole && !failure) return;
-  std::error_code ignored;
-  std::filesystem::remove(token_trace_, ignored);
-  note(from.string() + ": the turns up to the checkpoint cannot be copied: " +
-       (failure ? failure.message() : "it is shorter than when the checkpoint was made") +
-       "; without them token_trace.jsonl of this run serves no replay");
+  break_token_trace(
+      from.string() + " cannot be copied: " +
+      (failure ? failure.message() : "it is shorter than when the checkpoint was made"));
 }
 
 void RunLog::begin_anew() {

@@ -148,6 +148,9 @@ class RunLog {
   void expect_bytes(std::uint64_t metrics_bytes, std::int64_t step) const;
   /// The run goes on where the log had so many bytes; what was written later is cut off.
   void resume(const RunSoFar& before, std::uint64_t metrics_bytes, std::uint64_t trace_bytes);
+  /// The run goes on in its folder, whose token trace had so many bytes. A note where it has fewer:
+  /// a replay of it is refused then.
+  void expect_token_trace(std::uint64_t bytes) const;
   /// The run goes on in another folder than before: its token trace begins with so many bytes of
   /// `from`. A note where they cannot be had: the run does not need them, only a replay of it does.
   void copy_token_trace(const std::filesystem::path& from, std::uint64_t bytes) const;
@@ -165,6 +168,8 @@ class RunLog {
   void end(RunSummary summary, bool by_error);
 
  private:
+  void break_token_trace(const std::string& why) const;
+
   bool active_;
   TrainerObserver observer_;
   FolderLock lock_;
