@@ -92,6 +92,27 @@ TEST(CheckpointWriterTest, OneThatCannotBeWrittenIsRemovedAtOnce) {
   });
 }
 
+// Also where rank 0 has removed what it found before another rank wrote its own.
+TEST(CheckpointWriterTest, WhatCannotBeWrittenIsRemovedByAllRanks) {
+  const ScratchFolder run;
+  const fs::path folder = unfinished_folder(run.path(), step);
+  World(3).run([&](transport::World& world) {
+    CheckpointWriter writer(world.communicator(), {.run_folder = run.path()});
+    world.communicator().barrier().wait();  // rank 0 has removed what was there
+    if (world.rank() == 1) fs::create_directories(folder / "scheme-1.bin");
+    writer.start(about(), state_of(world.rank()));
+    if (world.rank() == 1) {
+      EXPECT_THAT([&] { writer.finish_together(); },
+                  ThrowsMessage<DataError>(HasSubstr("scheme-1.bin: cannot be written")));
+    } else {
+      writer.finish_together();
+    }
+    world.communicator().barrier().wait();
+    EXPECT_FALSE(fs::exists(folder)) << world.rank();
+  });
+  EXPECT_THAT(list_checkpoints(run.path()), testing::IsEmpty());
+}
+
 TEST(CheckpointWriterTest, ARunFolderThatIsGoneIsNotMadeAgain) {
   const ScratchFolder scratch;
   const fs::path run = scratch.path() / "run";

@@ -15,6 +15,7 @@
 
 #include "checkpoint/resume.hpp"
 #include "checkpoint/storage.hpp"
+#include "schemes/cyclic.hpp"
 #include "support/sanitized.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
@@ -302,6 +303,46 @@ TEST(ResumeTest, CheckpointsComeAsOftenAsTheConfigurationSays) {
                           checkpoint_folder(folder.path(), 6)));
 }
 
+// The model has room where the checkpoint had none.
+TEST(ResumeTest, ARunWhoseLastCheckpointCannotBeWrittenLeavesItsModel) {
+  for (const int writer : {0, 1}) {
+    const ScratchFolder folder;
+    Experiment experiment = experiment_of("k_step");
+    experiment.checkpoint.every_epochs = 3;
+    const fs::path last = unfinished_folder(folder.path(), 12);
+    const fs::path in_the_way = last / ("progress-" + std::to_string(writer) + ".bin");
+    fs::create_directories(in_the_way / "folder");
+    World{2}.run([&](transport::World& world) {
+      TrainerOptions options;
+      options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
+      // The writer removes what it finds when it begins.
+      options.on_step = [&] { fs::create_directories(in_the_way / "folder"); };
+      EXPECT_THAT([&] { train(world, experiment, options); },
+                  ThrowsMessage<DataError>(HasSubstr("cannot be written")));
+    });
+
+    EXPECT_TRUE(fs::exists(folder.path() / "model.safetensors")) << writer;
+    EXPECT_TRUE(list_checkpoints(folder.path()).empty()) << writer;
+  }
+}
+
+// A launcher's signals come to one rank a little later than to another.
+TEST(ResumeTest, ARequestThatComesToAllRanksIsAnsweredOnce) {
+  const ScratchFolder folder;
+  World{2}.run([&](transport::World& world) {
+    int looks = 0;
+    TrainerOptions options;
+    options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
+    options.request = [&] {
+      return ++looks == 2 + world.rank() ? RunRequest::checkpoint : RunRequest::none;
+    };
+    train(world, experiment_of("synchronous"), options);
+  });
+
+  EXPECT_THAT(list_checkpoints(folder.path()), ElementsAre(checkpoint_folder(folder.path(), 12),
+                                                           checkpoint_folder(folder.path(), 2)));
+}
+
 TEST(ResumeTest, WhatRanksHoldAlikeIsStoredOnce) {
   Experiment experiment = experiment_of("synchronous", "resnet8");
   experiment.checkpoint.every_steps = 7;
@@ -332,6 +373,10 @@ TEST(ResumeTest, ALossThatIsNotFiniteNamesTheLayerAndKeepsTheCheckpointBefore) {
                   ThrowsMessage<NumericError>(HasSubstr("in step 2, first in ")));
     });
 
+    // Both sides are of whole epochs.
+    const json end = events(folder.path(), "end").front();
+    EXPECT_EQ(end["synchronous_reductions"], 0);
+    EXPECT_EQ(end["synchronous_bytes_sent"], end["bytes_sent"]);
     EXPECT_THAT(list_checkpoints(folder.path()), Contains(checkpoint_folder(folder.path(), 1)));
     EXPECT_THAT(list_checkpoints(folder.path()),
                 Not(Contains(checkpoint_folder(folder.path(), 3))));
@@ -474,6 +519,24 @@ TEST(ResumeTest, ARoundTellsItsOwnLastStep) {
   std::vector<int> last;
   for (const json& event : events(folder.path(), "round")) last.push_back(event["total_step"]);
   EXPECT_THAT(last, ElementsAre(4, 8, 12));
+}
+
+TEST(ResumeTest, ATraceWithAGapIsNotReplayed) {
+  const ScratchFolder folder;
+  Experiment experiment = experiment_of("cyclic");
+  experiment.update.minibatch_cap = 2;
+  experiment.checkpoint.every_epochs = 1;
+  experiment.train.max_steps = 5;
+  run_in(folder.path(), 2, experiment);
+  fs::remove(folder.path() / "token_trace.jsonl");
+  experiment.train.max_steps = 0;
+
+  EXPECT_THAT(run_in(folder.path(), 2, experiment, "auto").notes,
+              Contains(HasSubstr("without the turns up to the checkpoint it serves no replay")));
+
+  const fs::path trace = folder.path() / "token_trace.jsonl";
+  EXPECT_THAT([&] { static_cast<void>(read_token_trace(trace, 2)); },
+              ThrowsMessage<ConfigError>(HasSubstr("turns of its run are missing")));
 }
 
 // Which ends within its second epoch, where all ranks are parked.

@@ -8,6 +8,10 @@
 // that is used for nothing else; training advances it. When it is complete, a thread of rank 0
 // writes the manifest and gives the checkpoint its name. Only the training thread talks to other
 // ranks.
+//
+// A rank that cannot write never enters the barrier. While a run trains, its error ends the run on
+// all ranks. At the end of a run the ranks vote first, on another communicator: then all give the
+// checkpoint up, and may go on.
 
 #include "checkpoint/writer.hpp"
 
@@ -16,9 +20,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include <rondo/transport/error.hpp>
 
 #include "checkpoint/storage.hpp"
 #include "data/signals_blocked.hpp"
@@ -59,26 +66,43 @@ std::string file_name(std::size_t part, std::size_t rank) {
   return fmt::format("{}-{}.bin", part_names[part], rank);
 }
 
+std::size_t rank_of(const transport::Communicator& all) {
+  return static_cast<std::size_t>(all.rank());
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(transport::Communicator& all, Options options)
-    : all_(all.split(0, all.rank())), options_(std::move(options)) {
+    : all_(all.split(0, all.rank())),
+      ends_(all.split(0, all.rank())),
+      options_(std::move(options)) {
   if (all_.rank() == 0) remove_unfinished(options_.run_folder);
 }
 
 // A run that fails does not wait for others.
 CheckpointWriter::~CheckpointWriter() { abandon(); }
 
-// What ranks other than 0 still write is removed as far as it is there by now; the rest by the next
-// run in the folder.
 void CheckpointWriter::abandon() noexcept {
   stop_.request_stop();
   if (thread_.joinable()) thread_.join();
   const bool has_its_name = stage_ == Stage::completing && error_ == nullptr;
-  if (stage_ != Stage::idle && !has_its_name && all_.rank() == 0) {
-    remove_unfinished(options_.run_folder);
-  }
+  // Behind the barrier rank 0 may be giving it its name; if it does not, it removes all that is
+  // there.
+  const bool may_get_its_name = stage_ == Stage::waiting && all_.rank() != 0;
+  if (stage_ != Stage::idle && !has_its_name && !may_get_its_name) remove_written();
   stage_ = Stage::idle;
+}
+
+// Other ranks may still write, or begin to: whoever is the last to remove its files finds the
+// folder empty, and removes it, too.
+void CheckpointWriter::remove_written() const noexcept {
+  const std::filesystem::path folder = unfinished_folder(options_.run_folder, manifest_.step);
+  std::error_code ignored;
+  for (std::size_t part = 0; part < part_count; ++part) {
+    if (writes(part)) std::filesystem::remove(folder / file_name(part, rank_of(all_)), ignored);
+  }
+  std::filesystem::remove(folder, ignored);
+  if (all_.rank() == 0) remove_unfinished(options_.run_folder);
 }
 
 // One file at a time runs on the thread; what it throws is kept for the training thread.
@@ -140,16 +164,19 @@ void CheckpointWriter::share_parts(const RankState& state) {
   }
 }
 
+// Does this rank, and not a lower one that has the same?
+bool CheckpointWriter::writes(std::size_t part) const {
+  const std::size_t rank = rank_of(all_);
+  return manifest_.files[manifest_.parts[rank][part]].name == file_name(part, rank);
+}
+
 // Not to its end where the checkpoint is given up.
 void CheckpointWriter::write_parts(const RankState& state) const {
-  const auto rank = static_cast<std::size_t>(all_.rank());
   make_unfinished_folder(options_.run_folder, manifest_.step);
   const std::filesystem::path folder = unfinished_folder(options_.run_folder, manifest_.step);
   for (std::size_t part = 0; part < part_count; ++part) {
-    const std::string& name = manifest_.files[manifest_.parts[rank][part]].name;
-    if (name == file_name(part, rank)) {
-      write_durably(folder / name, state[part], stop_.get_token());
-    }
+    if (!writes(part)) continue;
+    write_durably(folder / file_name(part, rank_of(all_)), state[part], stop_.get_token());
   }
 }
 
@@ -184,7 +211,7 @@ void CheckpointWriter::complete() {
   stage_ = Stage::completing;
 }
 
-// What progress() does, but it waits: before the next checkpoint, and at the end of a run.
+// What progress() does, but it waits.
 void CheckpointWriter::finish() {
   if (stage_ == Stage::writing) begin_barrier();
   if (stage_ == Stage::waiting) {
@@ -196,17 +223,45 @@ void CheckpointWriter::finish() {
 }
 
 void CheckpointWriter::finish_together() {
-  finish();
-  transport::Request named = all_.barrier();
+  if (thread_.joinable() && stage_ == Stage::writing) thread_.join();
+  if (has_failed_anywhere()) return give_up_together();
+  std::exception_ptr failure;
+  try {
+    finish();
+  } catch (const transport::Error&) {
+    throw;
+  } catch (...) {  // rank 0 could not give it its name, for which the others wait
+    failure = std::current_exception();
+  }
+  transport::Request named = ends_.barrier();
   wait_for_writers(named);
+  if (failure != nullptr) std::rethrow_exception(failure);
+}
+
+bool CheckpointWriter::has_failed_anywhere() {
+  std::array<std::int32_t, 1> failed = {stage_ == Stage::writing && error_ != nullptr ? 1 : 0};
+  transport::Request vote =
+      ends_.allreduce(std::span<std::int32_t>(failed), transport::ReduceOp::max);
+  wait_for_writers(vote);
+  return failed.front() != 0;
+}
+
+// Some ranks may have entered the barrier before. All do, so that nobody keeps it, and no rank
+// completes the checkpoint.
+void CheckpointWriter::give_up_together() {
+  if (stage_ == Stage::writing) barrier_ = all_.barrier();
+  barrier_.wait();
+  remove_written();
+  stage_ = Stage::idle;
+  join();
 }
 
 // Writing may take longer than any message may, but not without a change of the files, which all
 // ranks see. They are looked at only when a deadline has passed: many ranks have many files, and
 // nearly always nobody waits so long. So it takes two deadlines to notice that nothing changes.
-void CheckpointWriter::wait_for_writers(transport::Request& barrier) const {
+void CheckpointWriter::wait_for_writers(transport::Request& request) const {
   std::optional<std::string> last;
-  barrier.wait([&] {
+  request.wait([&] {
     std::string now = state_of_checkpoints(options_.run_folder);
     const bool has_moved = now != last;
     last = std::move(now);

@@ -42,33 +42,39 @@ class CheckpointWriter {
   void start(Manifest about, RankState state);
 
   // To be called now and then: completes the checkpoint when all ranks have written their parts.
-  // Throws DataError on the rank that could not.
+  // If some rank could not, all give it up, and that one throws DataError.
   void progress();
 
   // Waits until the checkpoint is complete; on ranks other than 0, until all parts are written.
-  // Collective.
+  // Throws as progress(). Collective.
   void finish();
-  // Waits until rank 0 has given the last one its name. Collective.
+  // Waits until rank 0 has given the last one its name, or could not; no rank waits for one that
+  // has thrown. Throws as progress(). Collective.
   void finish_together();
 
   // Gives up the one that is not complete: this rank's thread ends soon, without writing the rest,
-  // and rank 0 removes what has been written, so that a disk that is full has room again. Nothing
-  // where there is none.
+  // and what this rank has written is removed, so that a disk that is full has room again; rank 0
+  // removes all that is there. Nothing where there is none.
   void abandon() noexcept;
 
  private:
   enum class Stage : std::uint8_t { idle, writing, waiting, completing };
 
   void share_parts(const RankState& state);
+  [[nodiscard]] bool writes(std::size_t part) const;
   void write_parts(const RankState& state) const;
+  void remove_written() const noexcept;
   template <typename Work>
   void run(Work work);
   void join();
   void begin_barrier();
   void complete();
-  void wait_for_writers(transport::Request& barrier) const;
+  [[nodiscard]] bool has_failed_anywhere();
+  void give_up_together();
+  void wait_for_writers(transport::Request& request) const;
 
-  transport::Communicator all_;  // of its own, for a barrier after writing
+  transport::Communicator all_;   // of its own, for a barrier after writing
+  transport::Communicator ends_;  // for what all ranks do at the end of a run
   Options options_;
   Stage stage_ = Stage::idle;
   Manifest manifest_;  // of the checkpoint under way

@@ -126,8 +126,14 @@ void StepCheck::throw_not_finite(std::int64_t number) {
   throw NumericError(not_finite_text("the loss", number));
 }
 
-int StepCheck::own_request() const {
-  return static_cast<int>(parts_.request ? parts_.request() : RunRequest::none);
+int StepCheck::own_request() {
+  const RunRequest now = parts_.request ? parts_.request() : RunRequest::none;
+  return std::max(static_cast<int>(now), std::exchange(own_left_, 0));
+}
+
+void StepCheck::take_answered() {
+  const int own = own_request();
+  if (own == static_cast<int>(RunRequest::checkpoint_and_stop)) own_left_ = own;
 }
 
 RunRequest StepCheck::take_request() noexcept {

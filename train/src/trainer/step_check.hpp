@@ -73,9 +73,13 @@ class StepCheck {
   /// At the end of the epoch, together with what has been requested since its last step.
   /// Collective.
   [[nodiscard]] RunRequest take_request_of_epoch();
+  /// A checkpoint was taken as requested. It answers what this rank alone has been asked for
+  /// meanwhile, too: a signal to all ranks does not come to all in the same step. An end stays
+  /// requested.
+  void take_answered();
 
  private:
-  [[nodiscard]] int own_request() const;
+  [[nodiscard]] int own_request();
   void take(const StepFlags& all, std::int64_t number);
   [[nodiscard]] int count_steps();
   [[noreturn]] void throw_not_finite(std::int64_t number);
@@ -88,6 +92,7 @@ class StepCheck {
   std::chrono::steady_clock::time_point last_exchange_ = std::chrono::steady_clock::now();
   int requested_ = 0;
   int postponed_ = 0;
+  int own_left_ = 0;  // requested of this rank, and not exchanged yet
   std::string not_finite_;
   std::int64_t found_in_ = std::numeric_limits<std::int64_t>::max();  // step of not_finite_
 };

@@ -35,27 +35,38 @@
 namespace rondo::train {
 namespace {
 
+void finish(Trainer& trainer) {
+  trainer.finish();
+  trainer.save_model();
+}
+
 // All ranks throw NumericError alike, and so can complete the last checkpoint from before; but for
 // ranks that step alone, whose World is aborted: there one that was not complete stays unfinished.
-void run(transport::World& world, Trainer& trainer) {
+void run(Trainer& trainer) {
   trainer.join();
   trainer.announce();
   if (trainer.trains()) trainer.remove_model();
   try {
     while (!trainer.done()) trainer.run_epoch();
-  } catch (const NumericError&) {
+  } catch (const NumericError& numeric) {
     try {
       trainer.complete_checkpoints();
     } catch (const transport::Error&) {  // NOLINT(bugprone-empty-catch): the first error matters
-    } catch (const std::exception& error) {  // of this rank alone, for which the others would wait
-      world.abort(fmt::format("the last checkpoint is not complete: {}", error.what()));
+    } catch (const DataError& error) {   // on all ranks
+      throw NumericError(
+          fmt::format("{}; the last checkpoint is not complete: {}", numeric.what(), error.what()));
     }
     throw;
   }
-  trainer.complete_checkpoints();
-  if (trainer.stopped() || trainer.sweeps()) return;
-  trainer.finish();
-  trainer.save_model();
+  const bool saves_model = !trainer.stopped() && !trainer.sweeps();
+  try {
+    trainer.complete_checkpoints();
+  } catch (
+      const DataError&) {  // on all ranks; without the checkpoint the disk has room for the model
+    if (saves_model) finish(trainer);
+    throw;
+  }
+  if (saves_model) finish(trainer);
 }
 
 std::string reason_of_end(const Trainer& trainer) {
@@ -85,7 +96,7 @@ void end_by_error(RunLog& log, Trainer& trainer, const std::string& error) noexc
   trainer.abandon_checkpoint();
   if (!log.active()) return;
   try {
-    log.end(trainer.summary(error), true);
+    log.end(trainer.summary(error, true), true);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the first error matters
   }
 }
@@ -119,7 +130,7 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), std::move(options), *log); });
   try {
     end_together(world, [&] {
-      run(world, *trainer);
+      run(*trainer);
       // Written as the last thing: a file without an end event is of a run that was killed, or goes
       // on.
       const RunSummary summary = trainer->summary(reason_of_end(*trainer));

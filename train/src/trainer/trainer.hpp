@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -88,7 +89,7 @@ class Trainer {
   void remove_model() const;
 
   /// Of the run so far; what the log knows is left to it.
-  [[nodiscard]] RunSummary summary(const std::string& reason);
+  [[nodiscard]] RunSummary summary(const std::string& reason, bool by_error = false);
 
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] std::span<const float> parameters() const noexcept { return parameters_; }
@@ -157,6 +158,7 @@ class Trainer {
   void end_step();
   void end_epoch(const std::optional<Moment>& before);
   void save_checkpoint(const Moment& moment);
+  void save_checkpoint_of_epoch(const Moment& moment);
 
   LossSums reduce_losses();
   void report_step();
@@ -216,6 +218,7 @@ class Trainer {
 
   std::optional<StepCheck> check_;  // made in join(), as the next
   std::optional<CheckpointWriter> checkpoints_;
+  std::exception_ptr lost_checkpoint_;        // why one of the last could not be written
   std::int64_t last_checkpoint_ = 0;          // its step
   std::optional<ResumedCheckpoint> resumed_;  // nothing where the run begins
   bool continues_log_ = false;

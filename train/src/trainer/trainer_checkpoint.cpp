@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 #include <fmt/format.h>
 
 #include <rondo/train/dataset.hpp>
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "checkpoint/resume.hpp"
@@ -147,7 +149,7 @@ void Trainer::restore() {
                  .best_accuracy = std::max(run_.best_accuracy, 0.0),
                  .seconds = run_.seconds},
                 manifest.metrics_bytes, manifest.token_trace_bytes);
-    if (continues_log_) return;
+    if (continues_log_) return log_.expect_token_trace(manifest.token_trace_bytes);
     log_.copy_token_trace(checkpoints.parent_path() / "token_trace.jsonl",
                           manifest.token_trace_bytes);
   });
@@ -156,7 +158,7 @@ void Trainer::restore() {
   if (continues_log_ || !checkpoints_) return;
   traffic_.start(run_.traffic);
   save_checkpoint(now());
-  checkpoints_->finish_together();
+  complete_checkpoints();
 }
 
 void Trainer::restore_exactly() {
@@ -240,8 +242,10 @@ void Trainer::end_step() {
     return;
   }
   settle_flags();  // nothing that is not finite is kept
-  stopped_ = check_->take_request() == RunRequest::checkpoint_and_stop;
+  const RunRequest request = check_->take_request();
+  stopped_ = request == RunRequest::checkpoint_and_stop;
   save_checkpoint(now());
+  if (request != RunRequest::none) check_->take_answered();
 }
 
 // What was requested during the evaluation counts too, and what was requested of ranks that went
@@ -259,7 +263,8 @@ void Trainer::end_epoch(const std::optional<Moment>& before) {
                    (options.every_epochs > 0 && run_.epoch % options.every_epochs == 0) ||
                    (options.best && better) ||
                    (run_.step >= total_steps_ && (options.wanted() || last_checkpoint_ > 0));
-  if (request != RunRequest::none || due) save_checkpoint(before ? *before : now());
+  if (request != RunRequest::none || due) save_checkpoint_of_epoch(before ? *before : now());
+  if (request != RunRequest::none) check_->take_answered();
 }
 
 // What still travels counts for the steps before.
@@ -271,7 +276,7 @@ Trainer::Moment Trainer::now() {
 void Trainer::save_checkpoint(const Moment& moment) {
   if (!checkpoints_) return;
   // The copies of the one before are freed before new ones are made.
-  checkpoints_->finish_together();
+  checkpoints_->finish();
   RankState state;
   state[static_cast<std::size_t>(Part::parameters)] = bytes_of(parameters_);
   state[static_cast<std::size_t>(Part::statistics)] = bytes_of(statistics_);
@@ -309,8 +314,33 @@ void Trainer::save_checkpoint(const Moment& moment) {
   last_checkpoint_ = run_.step;
 }
 
+// A run that has trained all its steps goes on to its end: it can still leave its model.
+void Trainer::save_checkpoint_of_epoch(const Moment& moment) {
+  if (run_.step >= total_steps_) {
+    try {
+      complete_checkpoints();
+    } catch (const DataError&) {  // the one before could not be written; all ranks know
+      lost_checkpoint_ = std::current_exception();
+      return;
+    }
+  }
+  save_checkpoint(moment);
+}
+
 void Trainer::complete_checkpoints() {
-  if (checkpoints_) checkpoints_->finish_together();
+  if (lost_checkpoint_ != nullptr) std::rethrow_exception(lost_checkpoint_);
+  if (!checkpoints_) return;
+  std::exception_ptr failure;
+  try {
+    checkpoints_->finish_together();
+  } catch (const transport::Error&) {
+    throw;  // others may not come to agree
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  agree_on(world_, [&] {
+    if (failure != nullptr) std::rethrow_exception(failure);
+  });
 }
 
 void Trainer::abandon_checkpoint() noexcept {

@@ -255,9 +255,13 @@ std::string Trainer::scheme_name() const {
                                          : experiment_.update.scheme;
 }
 
-RunSummary Trainer::summary(const std::string& reason) {
+// What an epoch has moved is summed up at its end; of one that fails nothing counts, on both sides
+// of a comparison.
+RunSummary Trainer::summary(const std::string& reason, bool by_error) {
   const bool lazy = scheme_of(experiment_.update).windows;
-  const SynchronousWork synchronous = synchronous_.until(run_.step);
+  const bool fails_within = by_error && run_.epoch_open;
+  const SynchronousWork synchronous =
+      synchronous_.until(fails_within ? run_.epoch_first : run_.step);
   return {.reason = reason,
           .scheme = scheme_name(),
           .steps = run_.step,
