@@ -49,6 +49,20 @@ class OutputFileTest : public testing::Test {
   rondo::test::ScratchFolder folder_;
 };
 
+// Both would write into one file, and each give it its place.
+TEST_F(OutputFileTest, IsWrittenByOneAtATime) {
+  OutputFile first(at("file"), "do this");
+  first.write(std::as_bytes(std::span("first", 5)));
+
+  EXPECT_THAT(error_text<DataError>([&] { return write(at("file"), "second"), 0; }),
+              HasSubstr("file.part: is being written by another program"));
+
+  first.finish();
+  EXPECT_EQ(contents(at("file")), "first");
+  write(at("file"), "second");
+  EXPECT_EQ(contents(at("file")), "second");
+}
+
 TEST_F(OutputFileTest, TakesThePlaceOfAFile) {
   folder_.write("file", "old");
 

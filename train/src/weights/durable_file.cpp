@@ -7,6 +7,8 @@
 #include "weights/durable_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,12 +21,40 @@
 #include "data/dataset_type.hpp"
 
 namespace rondo::train {
+namespace {
+
+// Has the file still its name? Whoever wrote it before may have renamed it since it was opened.
+bool is_in_place(int descriptor, const std::filesystem::path& path) {
+  struct stat opened = {};
+  struct stat named = {};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+// Opens the file for this process alone; -1 with EBUSY where another one is writing it. Some file
+// systems have no locks; there the last writer counts.
+int open_alone(const std::filesystem::path& path) {
+  for (;;) {
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (descriptor < 0) return descriptor;
+    const bool is_busy = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!is_busy && is_in_place(descriptor, path)) return descriptor;
+    ::close(descriptor);
+    if (!is_busy) continue;
+    errno = EBUSY;
+    return -1;
+  }
+}
+
+}  // namespace
 
 DurableFile::DurableFile(std::filesystem::path path, const char* remedy)
-    : path_(std::move(path)),
-      remedy_(remedy),
-      descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-  if (descriptor_ < 0) fail("cannot be written");
+    : path_(std::move(path)), remedy_(remedy), descriptor_(open_alone(path_)) {
+  if (descriptor_ >= 0 && ::ftruncate(descriptor_, 0) == 0) return;
+  const int reason = errno;
+  if (descriptor_ >= 0) ::close(descriptor_);
+  errno = reason;
+  fail(reason == EBUSY ? "is being written by another program" : "cannot be written");
 }
 
 // An error of close() is no loss: what has to be on disk has been synced before.

@@ -10,7 +10,8 @@ namespace rondo::train {
 /// the file and the reason, and ends with `remedy`. Closed at the end.
 class DurableFile {
  public:
-  /// An empty file; one that there was is overwritten. `remedy` is lent.
+  /// An empty file; one that there was is overwritten, but not one that somebody else is writing
+  /// in this way. `remedy` is lent.
   DurableFile(std::filesystem::path path, const char* remedy);
   DurableFile(const DurableFile&) = delete;
   DurableFile& operator=(const DurableFile&) = delete;
