@@ -1,9 +1,8 @@
 // From a data set to batches. Each of the two sets has a queue that prepares announced ranges: it
-// notes which samples a range has, then its threads decode or copy each image, vary it, and write
-// it normalised into the buffer of the batch. What a sample looks like is a function of (seed,
-// epoch, sample) alone, so it does not matter which thread of which rank prepares it, or when.
-// Where images are mixed, a rank also prepares the partners of its samples, wherever in the global
-// batch they are: nothing is exchanged, and the mixture is the same for any number of ranks.
+// notes which samples a range has, then its threads bring each image into the buffer of the batch
+// (image_stream.hpp). Where images are mixed, a rank also prepares the partners of its samples,
+// wherever in the global batch they are: nothing is exchanged, and the mixture is the same for any
+// number of ranks.
 //
 // A rank of a grid may compute on some rows and columns only. Images are read and varied whole,
 // since an augmentation may look at all of an image, and its part alone is normalised and stored.
@@ -19,25 +18,19 @@
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "data/dataset_type.hpp"
-#include "data/image_writer.hpp"
+#include "data/image_stream.hpp"
 #include "data/prefetch_queue.hpp"
 #include "data/random.hpp"
 
 namespace rondo::train {
 namespace {
-
-// So many broken images in a row are no accident.
-constexpr std::int64_t most_broken = 1000;
 
 void require_data(bool fact, const char* what) {
   if (!fact) throw std::invalid_argument(std::string("loader: ") + what);
@@ -102,199 +95,6 @@ PrefetchQueue::Options queue_options(const Images& images, const LoaderOptions& 
 
 // What a rank reads of a batch, by the number of the batch's samples.
 using ReadParts = std::map<std::int64_t, Box>;
-
-// Calls `run(first, count)` for the elements of one image, stored as `shape`, that lie in the rows
-// and columns of `part`. Whole rows follow each other, so they are one run.
-template <class Run>
-void for_each_run(const tensor::Shape& shape, const Box& part, const Run& run) {
-  const std::int64_t row = shape.w * shape.c;
-  if (part.w == Range{0, shape.w}) {
-    run(part.h.first * row, part.h.size() * row);
-    return;
-  }
-  for (std::int64_t y = part.h.first; y < part.h.last; ++y) {
-    run(y * row + part.w.first * shape.c, part.w.size() * shape.c);
-  }
-}
-
-// Images of the set that could not be decoded.
-class BrokenList {
- public:
-  // Is it new?
-  bool add(std::int64_t image) {
-    const std::lock_guard lock(mutex_);
-    empty_.store(false, std::memory_order_release);
-    return images_.insert(image).second;
-  }
-
-  [[nodiscard]] bool has(std::int64_t image) {
-    if (empty_.load(std::memory_order_acquire)) return false;
-    const std::lock_guard lock(mutex_);
-    return images_.contains(image);
-  }
-
- private:
-  std::mutex mutex_;
-  std::atomic<bool> empty_ = true;  // the usual case takes no lock
-  std::set<std::int64_t> images_;
-};
-
-// One of the two sets: what becomes of an image between its file, or its place in memory, and its
-// entry in a batch. Used by all threads of a queue at once.
-class ImageStream {
- public:
-  ImageStream(const Dataset& dataset, const Images& images, const LoaderOptions& options)
-      : images_(images),
-        options_(options),
-        image_(images.shape.image()),
-        writer_(dataset.mean, dataset.stddev) {
-    for (const Augmentation& one : options.augmentations) streams_.push_back(stream_of(one.name));
-  }
-
-  // The values of one image.
-  [[nodiscard]] std::int64_t image() const noexcept { return image_; }
-
-  // What a sample became.
-  struct Written {
-    std::int32_t label = 0;
-    bool is_stand_in = false;  // another image is in the place of a broken one
-  };
-
-  // Writes `part` of a sample at its place in `out`, normalised, and varied as in `epoch` if there
-  // is one. `pixels` is memory for one image, for this thread alone.
-  Written write(std::int64_t sample, std::optional<std::int64_t> epoch, const Box& part,
-                std::vector<std::uint8_t>& pixels, float* out) {
-    // The fast way: images in memory that nothing changes are normalised where they lie.
-    const bool varied = epoch && !streams_.empty();
-    if (!images_.source && !varied) {
-      normalise(in_memory(sample), part, out);
-      return {.label = label_of(sample)};
-    }
-    pixels.resize(static_cast<std::size_t>(image_));
-    const tensor::View<std::uint8_t> image(pixels.data(), images_.shape.with_n(1));
-    const std::int64_t used = read(sample, framing_of(sample, epoch), image);
-    if (varied) vary(sample, *epoch, image);
-    normalise(pixels.data(), part, out);
-    return {.label = label_of(used), .is_stand_in = used != sample};
-  }
-
-  [[nodiscard]] std::int32_t label_of(std::int64_t sample) const {
-    return images_.labels[static_cast<std::size_t>(sample)];
-  }
-
-  // Of one image, with the number of images of the set.
-  [[nodiscard]] const tensor::Shape& shape() const noexcept { return images_.shape; }
-
-  // Where only some samples are wanted, does a rank need to read the others, too? It does where
-  // broken images are skipped, because every rank needs the label of whatever stands in for one. An
-  // image in memory is never broken.
-  [[nodiscard]] bool reads_all_samples() const noexcept {
-    return images_.source && options_.broken == BrokenImages::skip;
-  }
-
-  // The augmentation that mixes images, if there is one.
-  [[nodiscard]] const Augmentation* mixer() const {
-    const auto mixes = [](const Augmentation& one) { return one.mix != nullptr; };
-    const auto found = std::ranges::find_if(options_.augmentations, mixes);
-    return found == options_.augmentations.end() ? nullptr : &*found;
-  }
-
- private:
-  void normalise(const std::uint8_t* pixels, const Box& part, float* out) const {
-    for_each_run(images_.shape, part, [&](std::int64_t first, std::int64_t count) {
-      writer_.write(pixels + first, count / images_.shape.c, out + first);
-    });
-  }
-
-  [[nodiscard]] const std::uint8_t* in_memory(std::int64_t sample) const {
-    return images_.pixels.data() + sample * image_;
-  }
-
-  // The augmentation that chooses a part of the original, if there is one.
-  [[nodiscard]] const Augmentation* framer() const {
-    const auto frames = [](const Augmentation& one) { return one.frame != nullptr; };
-    const auto found = std::ranges::find_if(options_.augmentations, frames);
-    return found == options_.augmentations.end() ? nullptr : &*found;
-  }
-
-  // Images in memory are whole where no augmentation wants a part: then it is empty.
-  [[nodiscard]] Framing framing_of(std::int64_t sample, std::optional<std::int64_t> epoch) const {
-    // Test images are never varied: they get the centre.
-    const Augmentation* const own = epoch ? framer() : nullptr;
-    if (own != nullptr) {
-      return [this, own, sample, epoch](std::int64_t height, std::int64_t width) {
-        SampleRandom random(options_.seed, *epoch, sample, stream_of(own->name));
-        return own->frame(height, width, random);
-      };
-    }
-    if (!images_.source) return {};
-    return [this](std::int64_t height, std::int64_t width) {
-      return centre_window(height, width, options_.centre_crop, images_.shape.h, images_.shape.w);
-    };
-  }
-
-  // Reads the sample, or what stands in for it; returns which one it was. The next one of the set
-  // stands in: every rank that meets the broken image finds the same one, and no step is shorter.
-  std::int64_t read(std::int64_t sample, const Framing& frame, tensor::View<std::uint8_t> out) {
-    if (!images_.source) {
-      read_from_memory(sample, frame, out);
-      return sample;
-    }
-    for (std::int64_t next = sample, tries = 0;; next = (next + 1) % images_.shape.n, ++tries) {
-      // Images that are known to be broken are not decoded again in every epoch. Where an epoch has
-      // parts of its own, a part may be whole: to rely on what was seen before would make the
-      // images depend on which rank saw it. `tries` ends the search where all images are broken.
-      if (framer() == nullptr && broken_.has(next) && tries < images_.shape.n) continue;
-      try {
-        images_.source->read(next, frame, out);
-        return next;
-      } catch (const UnreadableFile&) {
-        throw;  // ranks on other hosts may read it, and would train with another image
-      } catch (const DataError& error) {
-        if (options_.broken == BrokenImages::refuse) {
-          throw DataError(std::string(error.what()) + ", or set data.broken = \"skip\"");
-        }
-        note_broken(next, error.what());
-        if (tries < std::min(most_broken, images_.shape.n - 1)) continue;
-        throw DataError(std::string(error.what()) +
-                        "; it is the last of too many broken images in a row");
-      }
-    }
-  }
-
-  void note_broken(std::int64_t image, const std::string& problem) {
-    const bool is_new = broken_.add(image);
-    if (is_new && options_.on_broken) options_.on_broken(problem);
-  }
-
-  void read_from_memory(std::int64_t sample, const Framing& frame,
-                        tensor::View<std::uint8_t> out) const {
-    const tensor::Shape& shape = out.shape;
-    if (frame) {
-      resample({in_memory(sample), shape}, frame(shape.h, shape.w), out);
-    } else {
-      std::copy_n(in_memory(sample), image_, out.data);
-    }
-  }
-
-  void vary(std::int64_t sample, std::int64_t epoch, tensor::View<std::uint8_t> image) const {
-    // In the order of the configuration. Each has a stream of random numbers of its own, so that
-    // one more augmentation changes none of the others.
-    for (std::size_t i = 0; i < streams_.size(); ++i) {
-      const Augmentation& one = options_.augmentations[i];
-      if (!one.apply) continue;
-      SampleRandom random(options_.seed, epoch, sample, streams_[i]);
-      one.apply(image, random);
-    }
-  }
-
-  const Images& images_;
-  const LoaderOptions& options_;
-  std::int64_t image_;
-  ImageWriter writer_;
-  std::vector<std::uint32_t> streams_;  // of random numbers, one per augmentation
-  BrokenList broken_;
-};
 
 // What a rank reads of a batch of so many samples: all of it, where nothing else was said.
 Box read_of(const ReadParts& parts, std::int64_t samples, const ImageStream& stream) {
