@@ -388,6 +388,16 @@ TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsStep) {
   EXPECT_THAT(nlohmann::json::parse(last).at("reason"), HasSubstr("in step 2, first in "));
 }
 
+TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsLayerOnAGrid) {
+  for (const std::int64_t parts : {1, 2}) {
+    Experiment experiment = small_experiment("lenet5");
+    experiment.optimizer.learning_rate = 1e30;
+    experiment.grid.filter = 2;
+    experiment.train.accumulate = parts;
+    expect_on_all_ranks<NumericError>(4, experiment, HasSubstr(", first in the output of layer "));
+  }
+}
+
 // One rank alone finds it, and its neighbours wait for the token.
 TEST(TrainerErrorsTest, ALossThatIsNotFiniteEndsRanksThatStepAlone) {
   Experiment experiment = small_experiment();

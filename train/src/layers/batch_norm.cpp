@@ -224,7 +224,7 @@ class BatchNorm final : public LayerType {
   }
 
   tensor::KernelMemory memory(const PlannedKernel& kernel) const override {
-    // As the constructor of BatchNormOnGrid decides it.
+    // At the most: where no other rank shares the statistics, nothing is exchanged.
     const Box x = kernel.layout.x.box_of(kernel.rank);
     if (x.c.empty()) return {};
     const bool shared = kernel.statistics != BatchNormScope::rank;

@@ -3,7 +3,8 @@
 // of dy into the same pieces.
 //
 // On a grid a rank needs all channels of what it joins: where channels lie on several ranks they
-// are gathered first (LayerTraits::joins_channels). Cuts of samples, rows and columns stay.
+// are gathered first (LayerTraits::joins_channels). Cuts of samples, rows and columns stay, but for
+// tiles, which are cut by channel as well: of these each rank gets whole images.
 
 #include <algorithm>
 #include <cstdint>

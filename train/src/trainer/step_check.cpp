@@ -70,11 +70,20 @@ void StepCheck::exchange_flags(bool finite, std::int64_t step) {
   requested_ = all.request;
   if (all.not_finite == 0) return;
   if (!parts_.grid.is_whole()) {
-    const std::string where = parts_.executor.first_not_finite(parts_.batches.load(step, 0));
-    if (!where.empty()) not_finite_ = not_finite_text("the loss", step + 1, where);
+    find_on_grid(step);
     found_in_ = step;
   }
   throw_not_finite(step + 1);
+}
+
+// The ranks of a replica compute together, so all look through all of them.
+void StepCheck::find_on_grid(std::int64_t step) {
+  std::string first;
+  for (std::int64_t part = 0; part < parts_.batches.micro_batches(); ++part) {
+    const std::string where = parts_.executor.first_not_finite(parts_.batches.load(step, part));
+    if (first.empty()) first = where;
+  }
+  if (!first.empty()) not_finite_ = not_finite_text("the loss", step + 1, first);
 }
 
 void StepCheck::note_flags(bool finite, std::int64_t step) {

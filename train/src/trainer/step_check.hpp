@@ -80,6 +80,7 @@ class StepCheck {
 
  private:
   [[nodiscard]] int own_request();
+  void find_on_grid(std::int64_t step);
   void take(const StepFlags& all, std::int64_t number);
   [[nodiscard]] int count_steps();
   [[noreturn]] void throw_not_finite(std::int64_t number);
