@@ -223,13 +223,9 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   options.profile = profile ? &profile->steps() : nullptr;
   // Before the first kernel, and so before OpenMP's threads.
   const WaitingSignals waiting;
-  std::optional<EndBeforeTraining> start(std::in_place);
-  const auto begin_training = [&] {
-    start.reset();
-    signals.begin_training();
-  };
+  signals.begin_start();
   options.on_step = [&] {
-    begin_training();
+    signals.begin_training();
     waiting.let_in();
     request.answer(world, records);
     if (profile) profile->on_step();
@@ -237,7 +233,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   // Asked in every step; the trainer tells the other ranks, so that one signal to any rank is
   // enough.
   options.request = [&] {
-    begin_training();
+    signals.begin_training();
     waiting.let_in();
     return RunSignals::take();
   };

@@ -65,6 +65,7 @@ void DumpRequest::answer(const transport::World& world, const std::filesystem::p
 RunSignals::RunSignals() : checkpoints_(SIGUSR1, [](int /*signal*/) { checkpoint_asked = 1; }) {}
 
 void RunSignals::begin_training() {
+  start_.reset();
   if (!stops_) stops_.emplace(SIGTERM, [](int /*signal*/) { stop_asked = 1; });
 }
 

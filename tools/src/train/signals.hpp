@@ -37,12 +37,27 @@ class DumpRequest {
   HandledSignal handled_;
 };
 
+/// While it lives, SIGTERM ends the process although it waits on all threads that compute: a thread
+/// of its own takes it. Made under WaitingSignals.
+class EndBeforeTraining {
+ public:
+  EndBeforeTraining();
+  EndBeforeTraining(const EndBeforeTraining&) = delete;
+  EndBeforeTraining& operator=(const EndBeforeTraining&) = delete;
+  ~EndBeforeTraining();
+
+ private:
+  std::thread thread_;
+};
+
 /// While it lives, SIGUSR1 asks this rank for a checkpoint and, once it trains, SIGTERM for one and
 /// then its end. Before, SIGTERM ends it at once: nothing is lost yet. At most one in a process.
 class RunSignals {
  public:
   RunSignals();
 
+  /// From now on until training begins, SIGTERM ends the process. Under WaitingSignals.
+  void begin_start() { start_.emplace(); }
   /// From now on SIGTERM is a request, too. May be called in every step.
   void begin_training();
 
@@ -51,6 +66,7 @@ class RunSignals {
 
  private:
   HandledSignal checkpoints_;
+  std::optional<EndBeforeTraining> start_ = {};
   std::optional<HandledSignal> stops_ = {};
 };
 
@@ -71,19 +87,6 @@ class WaitingSignals {
  private:
   sigset_t before_ = {};
   sigset_t let_in_ = {};
-};
-
-/// While it lives, SIGTERM ends the process although it waits on all threads that compute: a thread
-/// of its own takes it. Made under WaitingSignals, before RunSignals::begin_training().
-class EndBeforeTraining {
- public:
-  EndBeforeTraining();
-  EndBeforeTraining(const EndBeforeTraining&) = delete;
-  EndBeforeTraining& operator=(const EndBeforeTraining&) = delete;
-  ~EndBeforeTraining();
-
- private:
-  std::thread thread_;
 };
 
 }  // namespace rondo::tools
