@@ -148,8 +148,10 @@ TEST(ImageFileTest, KeepsThePlaceOfAnEdgeAtEverySize) {
   for (const int size : {448, 449, 452, 455, 897}) {
     Image image{.shape = {1, size, size, 3}};
     const int edge = size * 9 / 10;
-    for (int i = 0; i < size * size; ++i)
-      image.pixels.resize(3 * (i + 1), i % size < edge ? 0 : 255);
+    for (int i = 0; i < size * size; ++i) {
+      image.pixels.insert(image.pixels.end(), 3,
+                          i % size < edge ? std::uint8_t{0} : std::uint8_t{255});
+    }
     const ImageWindow whole{0, 0, static_cast<double>(size), static_cast<double>(size)};
 
     for (const Bytes& file : {jpeg_of(image), png_of(image)}) {
