@@ -266,7 +266,7 @@ TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
               HasSubstr("with 3 data_offsets, and not two"));
   const std::string tensor = R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   EXPECT_THAT(refused(file_of("{" + tensor + "," + tensor + "}", four)),
-              HasSubstr("describes \"w\" twice"));
+              HasSubstr("describes a tensor twice"));
   EXPECT_THAT(refused(file_of(R"({"__metadata__":{"a":1}})", "")),
               HasSubstr("has __metadata__ that are not all texts"));
   EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), four)),
@@ -285,6 +285,12 @@ TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
   EXPECT_THAT(
       refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})"), four + four)),
       HasSubstr("has 4 bytes of no tensor"));
+}
+
+TEST_F(SafetensorsTest, NamesMayHoldWhatJsonIsMadeOf) {
+  put(file_of(R"({"a\":{[\\":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", bytes_of({1})));
+
+  EXPECT_EQ(SafetensorsFile(path()).entries().front().name, R"(a":{[\)");
 }
 
 // 3, 4 and NaN; a count, which is no float; nothing finite at all.
