@@ -61,8 +61,8 @@ void run(Trainer& trainer) {
   const bool saves_model = !trainer.stopped() && !trainer.sweeps();
   try {
     trainer.complete_checkpoints();
-  } catch (
-      const DataError&) {  // on all ranks; without the checkpoint the disk has room for the model
+  } catch (const DataError&) {
+    // On all ranks. Without the checkpoint the disk has room for the model.
     if (saves_model) finish(trainer);
     throw;
   }
