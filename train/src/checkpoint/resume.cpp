@@ -28,6 +28,7 @@
 #include "config/combinations.hpp"
 #include "config/grid_choice.hpp"
 #include "data/dataset_type.hpp"
+#include "executor/lowering.hpp"
 #include "executor/shared_statistics.hpp"
 
 namespace rondo::train {
@@ -251,8 +252,9 @@ ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& m
   std::vector<ParameterLayout> parts;
   std::vector<SharedStatistics> shared;
   std::vector<std::vector<float>> statistics;
+  const Lowering lowering = lower(model, choice.splits, choice.grid.pr, 1);
   for (int position = 0; position < choice.grid.pr; ++position) {
-    parts.push_back(layout_of(model, choice.splits, choice.grid.pr, position));
+    parts.push_back(layout_of(model, lowering, position));
     shared.emplace_back(model, choice, parts.back(), position);
     statistics.push_back(mean_of(checkpoint, manifest, Part::statistics, choice.grid, position,
                                  parts.back().statistic_count + shared.back().size()));

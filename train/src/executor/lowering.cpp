@@ -313,10 +313,11 @@ std::vector<std::uint64_t> activation_bytes(const Model& model,
 std::vector<std::uint64_t> gradient_elements(const Model& model,
                                              const std::vector<LayerSplit>& splits,
                                              ProcessGrid grid) {
-  const std::vector<int> slices = slices_in_replica(model, splits, grid.pr);
+  const Lowering lowering = lower(model, splits, grid.pr, 1);
+  const std::vector<int> slices = slices_in_replica(model, lowering, grid.pr);
   std::vector<std::uint64_t> elements(slices.size());
   for (int position = 0; position < grid.pr; ++position) {
-    const ParameterLayout held = layout_of(model, splits, grid.pr, position);
+    const ParameterLayout held = layout_of(model, lowering, position);
     for (std::size_t i = 0; i < elements.size(); ++i) {
       if (position >= slices[i]) continue;  // a slice that an earlier position holds, too
       const int holders = grid.ranks() / slices[i];

@@ -14,7 +14,6 @@
 
 #include "config/combinations.hpp"
 #include "config/grid_choice.hpp"
-#include "executor/lowering.hpp"
 #include "layers/layer_type.hpp"
 
 namespace rondo::train {
@@ -35,9 +34,11 @@ GridMembership::GridMembership(transport::World& world, const Model& model,
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
       slices_(slices_in_replica(model, choice_.splits, choice_.grid.pr)),
       shared_statistics_(model, choice_, layout_, position()) {
-  count_reduced(model);
-  count_once(model);
-  find_copies(model);
+  // To lay a large model out takes a while, so that this is done once for all positions.
+  const Lowering lowering = lower(model, choice_.splits, choice_.grid.pr, 1);
+  count_reduced(model, lowering);
+  count_once(model, lowering);
+  find_copies(model, lowering);
 }
 
 int GridMembership::replica() const noexcept { return choice_.grid.replica_of(world_.rank()); }
@@ -58,10 +59,10 @@ std::vector<transport::RankInfo> GridMembership::leaders() const {
   return leaders;
 }
 
-void GridMembership::count_reduced(const Model& model) {
+void GridMembership::count_reduced(const Model& model, const Lowering& lowering) {
   const ProcessGrid grid = choice_.grid;
   for (int other = 0; other < grid.pr; ++other) {
-    const ParameterLayout held = layout_of(model, choice_.splits, grid.pr, other);
+    const ParameterLayout held = layout_of(model, lowering, other);
     for (std::size_t block = 0; block < slices_.size(); ++block) {
       const int sharers = grid.ranks() / slices_[block];
       if (sharers == 1) continue;
@@ -72,10 +73,10 @@ void GridMembership::count_reduced(const Model& model) {
 
 // Norms over the whole model count every parameter once, though several positions may hold it: the
 // first of them does.
-void GridMembership::count_once(const Model& model) {
+void GridMembership::count_once(const Model& model, const Lowering& lowering) {
   std::vector<bool> counts(layout_.parameters.size(), true);
   for (int other = 0; other < position(); ++other) {
-    const ParameterLayout held = layout_of(model, choice_.splits, choice_.grid.pr, other);
+    const ParameterLayout held = layout_of(model, lowering, other);
     for (std::size_t i = 0; i < counts.size(); ++i) {
       if (is_same_slice(held.parameters[i], layout_.parameters[i])) counts[i] = false;
     }
@@ -102,10 +103,10 @@ std::uint64_t GridMembership::sent_by_all(const Model& model, std::int64_t image
 
 // A copy is of adjacent parameters, and not only of adjacent elements: another rank may have a
 // slice between two of which this one has nothing.
-void GridMembership::find_copies(const Model& model) {
+void GridMembership::find_copies(const Model& model, const Lowering& lowering) {
   std::vector<int> holders(layout_.parameters.size(), 0);
   for (int other = 0; other < choice_.grid.pr; ++other) {
-    const ParameterLayout held = layout_of(model, choice_.splits, choice_.grid.pr, other);
+    const ParameterLayout held = layout_of(model, lowering, other);
     for (std::size_t i = 0; i < holders.size(); ++i) {
       if (is_same_slice(held.parameters[i], layout_.parameters[i])) holders[i] += 1;
     }

@@ -18,6 +18,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "config/grid_choice.hpp"
+#include "executor/lowering.hpp"
 #include "executor/shared_statistics.hpp"
 
 namespace rondo::train {
@@ -91,9 +92,9 @@ class GridMembership {
 
   // Of this rank, where ranks whose positions are equal modulo `slices` hold the same.
   [[nodiscard]] transport::Communicator& inner_of(int slices);
-  void count_reduced(const Model& model);
-  void count_once(const Model& model);
-  void find_copies(const Model& model);
+  void count_reduced(const Model& model, const Lowering& lowering);
+  void count_once(const Model& model, const Lowering& lowering);
+  void find_copies(const Model& model, const Lowering& lowering);
 
   transport::World& world_;
   GridChoice choice_;

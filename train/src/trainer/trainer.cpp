@@ -27,6 +27,7 @@
 
 #include "checkpoint/resume.hpp"
 #include "config/combinations.hpp"
+#include "executor/lowering.hpp"
 #include "schemes/scheme_plugin.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/prepare.hpp"
@@ -391,9 +392,10 @@ ModelWeights Trainer::evaluated_weights() {
   const ParameterLayout whole = layout_of(model_);
   ModelWeights weights;
   add_part(layout_, evaluated_.parameters(), own, whole, weights);
+  const Lowering lowering = lower(model_, grid_.choice().splits, grid_.grid().pr, 1);
   for (int rank = 1; rank < grid_.grid().pr; ++rank) {
     // What another rank holds is computed here: no rank tells where its slices belong.
-    const ParameterLayout part = layout_of(model_, grid_.choice().splits, grid_.grid().pr, rank);
+    const ParameterLayout part = layout_of(model_, lowering, rank);
     const auto parameters = receive_some(grid_.own_replica(), part.parameter_count, rank);
     const auto others = receive_some(grid_.own_replica(), part.statistic_count, rank);
     add_part(part, parameters, others, whole, weights);
