@@ -224,6 +224,18 @@ TEST(OwnDataTest, RefusesAugmentationsThatCannotBeToldApart) {
             "loader: an augmentation without a function");
 }
 
+// A checkpoint keeps both numbers, and one with a deviation of 0 could not be read.
+TEST(OwnDataTest, RefusesImagesThatCannotBeNormalised) {
+  Dataset constant = make_shades();
+  constant.stddev = {0.0F};
+  Dataset unknown = make_shades();
+  unknown.mean = {std::numeric_limits<float>::quiet_NaN()};
+  EXPECT_EQ(rondo::test::error_text<std::invalid_argument>([&] { Loader(constant, {}); }),
+            "loader: a stddev is not above 0, so that pixels cannot be divided by it");
+  EXPECT_EQ(rondo::test::error_text<std::invalid_argument>([&] { Loader(unknown, {}); }),
+            "loader: a mean is no finite number");
+}
+
 // Passes values and gradients on; one call of backward, of one of the ranks that share the counter,
 // gives NaN instead.
 struct FaultyLayer {

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -69,6 +70,11 @@ const Dataset& checked(const Dataset& dataset, const LoaderOptions& options) {
   const auto channels = static_cast<std::size_t>(shape.c);
   require_data(dataset.mean.size() == channels && dataset.stddev.size() == channels,
                "mean and stddev need one value per channel");
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  require_data(std::ranges::all_of(dataset.mean, is_finite), "a mean is no finite number");
+  const auto is_positive = [](float value) { return std::isfinite(value) && value > 0.0F; };
+  require_data(std::ranges::all_of(dataset.stddev, is_positive),
+               "a stddev is not above 0, so that pixels cannot be divided by it");
   require_data(options.global_batch >= 1, "the global batch begins at 1");
   require_data(options.largest_range >= 0, "the largest range is negative");
   require_data(options.centre_crop > 0.0 && options.centre_crop <= 1.0,
