@@ -281,6 +281,15 @@ TEST(TokenTraceTest, NamesTheLineThatIsNoTurn) {
   }
 }
 
+TEST(TokenTraceTest, RefusesAFileThatRepeatsNothing) {
+  const rondo::test::ScratchFolder folder;
+  const auto file = folder.write("trace.jsonl", "");
+  EXPECT_THAT(error_text<ConfigError>([&] { return read_token_trace(folder.path(), 2); }),
+              HasSubstr(" cannot be read"));
+  EXPECT_THAT(error_text<ConfigError>([&] { return read_token_trace(file, 2); }),
+              HasSubstr("trace.jsonl has no turns, so that nothing would be repeated"));
+}
+
 TEST(TokenTraceTest, NamesTheFileThatIsNotThere) {
   EXPECT_THAT(error_text<ConfigError>([] { return read_token_trace("/nonexistent", 2); }),
               HasSubstr("update.replay: /nonexistent cannot be read"));

@@ -104,11 +104,12 @@ void append_token_gap(const std::filesystem::path& file) {
 }
 
 std::vector<sync::Turn> read_token_trace(const std::filesystem::path& file, int workers) {
+  const auto refuse = [&](const char* why) {
+    throw ConfigError("update.replay: " + file.string() + " " + why +
+                      "; give the token_trace.jsonl of a run folder");
+  };
   std::ifstream stream(file);
-  if (!stream) {
-    throw ConfigError("update.replay: " + file.string() +
-                      " cannot be read; give the token_trace.jsonl of a run folder");
-  }
+  if (!stream) refuse("cannot be read");
   std::vector<sync::Turn> turns;
   for (std::string line; std::getline(stream, line);) {
     if (nlohmann::json::parse(line, nullptr, false) == nlohmann::json{{"kind", kind_of_gap}}) {
@@ -124,6 +125,8 @@ std::vector<sync::Turn> read_token_trace(const std::filesystem::path& file, int 
                         " workers; give the token_trace.jsonl of a run with as many ranks");
     }
   }
+  if (stream.bad()) refuse("cannot be read");  // a folder opens as a file does
+  if (turns.empty()) refuse("has no turns, so that nothing would be repeated");
   return turns;
 }
 
