@@ -326,6 +326,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"NoWindow", {"--scaling", "1:2", "--scheme", "lazy"}, "needs the mean"},
         Mistake{"Csv", {"--ranks", "2", "--format", "csv"}, "csv is for --scaling"},
         Mistake{"Tuning", {"--ranks", "2", "--tuning", "/no/such"}, "cannot be read"},
+        Mistake{"TuningFolder", {"--ranks", "2", "--tuning", "/tmp"}, "/tmp: is a folder"},
         // As `rondo train` does.
         Mistake{"Scheme",
                 {"--scaling", "8:8", "--flops", "1e12", "--scheme", "hierarchical", "--set",

@@ -2,15 +2,13 @@
 // and kernels cost.
 //
 // Costs of links come from options, from `rondo bench tune`, or from defaults; costs of kernels
-// from
-// --flops, or from measurements that are kept in a file. No data are read.
+// from --flops, or from measurements that are kept in a file. No data are read.
 
 #include "plan/job.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -24,6 +22,7 @@
 #include <rondo/train/variant.hpp>
 
 #include "failure.hpp"
+#include "files.hpp"
 #include "world.hpp"
 
 namespace rondo::tools {
@@ -48,11 +47,11 @@ struct Tuned {
 };
 
 Tuned read_tuning(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) throw UsageError("--tuning: " + path.string() + " cannot be read");
+  const std::string text = read_file(path);
+  if (text.empty()) throw UsageError("--tuning: " + path.string() + " cannot be read, or is empty");
   Tuned tuned;
   try {
-    const auto object = nlohmann::json::parse(file);
+    const auto object = nlohmann::json::parse(text);
     for (const auto& level : object.at("levels")) {
       tuned.levels[level.at("level").get<std::string>()] = link_of(level);
     }
