@@ -179,6 +179,19 @@ TEST_F(MetricsFileTest, APartOfALineIsCutOff) {
   }
 }
 
+// A run that was taken for one that has not begun would be replaced.
+TEST(CompletedRunTest, IsNotJudgedByAFileThatCannotBeRead) {
+  const rondo::test::ScratchFolder folder;
+  EXPECT_FALSE(has_completed(folder.path() / "no run"));
+  std::filesystem::create_symlink("metrics.jsonl", folder.path() / "metrics.jsonl");
+  EXPECT_THAT(error_text<DataError>([&] { return has_completed(folder.path()); }),
+              HasSubstr("metrics.jsonl: cannot be read: Too many levels of symbolic links"));
+  std::filesystem::remove(folder.path() / "metrics.jsonl");
+  std::filesystem::create_directory(folder.path() / "metrics.jsonl");
+  EXPECT_THAT(error_text<DataError>([&] { return has_completed(folder.path()); }),
+              HasSubstr("metrics.jsonl: cannot be read: Is a directory"));
+}
+
 // The training loss over ranks, and what happens when it is no longer a number.
 
 TEST(RunLogTest, TheBestAccuracyIsThatOfTheBestEpoch) {

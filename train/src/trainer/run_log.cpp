@@ -65,6 +65,33 @@ constexpr auto lock_interval = std::chrono::milliseconds(100);
                   "; give the run a folder that can be written to, with enough space");
 }
 
+// What cannot be read now is not empty: the run would be taken for one that has not begun.
+class LineReader {
+ public:
+  explicit LineReader(std::filesystem::path file) : path_(std::move(file)) {
+    errno = 0;
+    stream_.open(path_, std::ios::binary);
+    if (!stream_ && errno != ENOENT && errno != ENOTDIR) fail();
+  }
+
+  // With the end of the line, which a line that was cut has not; false behind the last one.
+  bool next(std::string& line) {
+    const bool any = static_cast<bool>(std::getline(stream_, line));
+    if (stream_.bad()) fail();
+    if (any && !stream_.eof()) line += '\n';
+    return any;
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw DataError(path_.string() + ": cannot be read: " + reason_of_last_failure() +
+                    "; give the run a folder that can be read");
+  }
+
+  std::filesystem::path path_;
+  std::ifstream stream_;
+};
+
 }  // namespace
 
 FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds limit)
@@ -116,9 +143,12 @@ std::uint64_t MetricsFile::bytes() const {
 void MetricsFile::cut(std::uint64_t length) const { cut_file(path_, length); }
 
 void MetricsFile::cut_behind_last_line() const {
-  std::ifstream file(path_, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  cut(text.rfind('\n') + 1);  // nothing is left where there is no line: npos + 1 is 0
+  std::uint64_t whole = 0;
+  LineReader file(path_);
+  for (std::string line; file.next(line);) {
+    if (line.ends_with('\n')) whole += line.size();
+  }
+  cut(whole);
 }
 
 namespace {
@@ -263,9 +293,9 @@ void MetricsFile::write_line(const std::string& line) {
 
 bool has_completed(const std::filesystem::path& run_folder) {
   if (run_folder.empty()) return false;  // and not what lies in the current folder
-  std::ifstream file(run_folder / "metrics.jsonl");
+  LineReader file(run_folder / "metrics.jsonl");
   std::string last;
-  for (std::string line; std::getline(file, line);) last = std::move(line);
+  for (std::string line; file.next(line);) last = std::move(line);
   const Json event = Json::parse(last, nullptr, false);
   if (!event.is_object() || event.value("event", Json()) != "end") return false;
   const Json reason = event.value("reason", Json());

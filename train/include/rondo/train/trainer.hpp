@@ -178,7 +178,7 @@ struct TrainerOptions {
 };
 
 /// Has the run in this folder done all that it was asked for? So says the last line of its
-/// metrics.jsonl, if there is one. No error where it cannot be read.
+/// metrics.jsonl, if there is one. Throws DataError where that cannot be read.
 [[nodiscard]] RONDO_TRAIN_API bool has_completed(const std::filesystem::path& run_folder);
 
 /// Has it left a checkpoint, whether that can be used or not? Folders under other names than those
