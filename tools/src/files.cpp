@@ -3,11 +3,15 @@
 
 #include "files.hpp"
 
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
 #include <fstream>
-#include <iterator>
 #include <span>
 #include <system_error>
 
+#include <rondo/train/dataset.hpp>
 #include <rondo/train/output_file.hpp>
 
 #include "failure.hpp"
@@ -19,13 +23,27 @@ bool is_there(const std::filesystem::path& path) noexcept {
   return std::filesystem::exists(path, ignored);
 }
 
+void fail_to_read(const std::filesystem::path& file) {
+  throw train::DataError(
+      fmt::format("{}: cannot be read: {}; see to it that this host and user can, and try again",
+                  file.string(), std::generic_category().message(errno)));
+}
+
 std::string read_file(const std::filesystem::path& file) {
   std::error_code ignored;
   if (std::filesystem::is_directory(file, ignored)) {
     throw UsageError(file.string() + ": is a folder, where a file is expected; move it away");
   }
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
+  errno = 0;
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream && (errno == ENOENT || errno == ENOTDIR)) return {};
+  std::string text;
+  std::array<char, 4096> part{};
+  while (stream.read(part.data(), part.size()) || stream.gcount() > 0) {
+    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
+  }
+  if (!stream.is_open() || stream.bad()) fail_to_read(file);
+  return text;
 }
 
 void expect_output(const std::filesystem::path& file) {

@@ -37,7 +37,11 @@ class Descriptor {
 /// False when the path cannot be examined, too; opening or making it later reports the reason.
 [[nodiscard]] bool is_there(const std::filesystem::path& path) noexcept;
 
-/// The contents of a file; empty when it cannot be read. Throws UsageError for a folder.
+/// Throws train::DataError with the reason in errno.
+[[noreturn]] void fail_to_read(const std::filesystem::path& file);
+
+/// The contents of a file; empty when there is none. Throws UsageError for a folder, and
+/// train::DataError where the file cannot be read.
 [[nodiscard]] std::string read_file(const std::filesystem::path& file);
 
 /// Throws UsageError where no file can be written to `file`: a folder or a device is there, or its

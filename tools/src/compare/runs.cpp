@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -268,7 +269,10 @@ bool RunRecord::completed() const { return ended_well() && start.has_value() && 
 void for_each_event(const std::filesystem::path& metrics,
                     const std::function<void(const nlohmann::json& event)>& visit,
                     const std::function<void(std::size_t line)>& damaged) {
+  errno = 0;
   std::ifstream file(metrics);
+  // What cannot be read now is not empty: a run that has completed would be trained again.
+  if (!file && errno != ENOENT && errno != ENOTDIR) fail_to_read(metrics);
   std::size_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
@@ -279,6 +283,7 @@ void for_each_event(const std::filesystem::path& metrics,
       damaged(number);
     }
   }
+  if (file.bad()) fail_to_read(metrics);
 }
 
 RunRecord read_run_record(const std::filesystem::path& metrics) {

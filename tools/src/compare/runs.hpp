@@ -51,7 +51,8 @@ struct RunRecord {
 };
 
 /// Calls `visit` with each event of a metrics.jsonl, and `damaged` with the number of each line
-/// that is none. A file that is not there has no lines.
+/// that is none. A file that is not there has no lines. Throws train::DataError where one that is
+/// there cannot be read.
 void for_each_event(const std::filesystem::path& metrics,
                     const std::function<void(const nlohmann::json& event)>& visit,
                     const std::function<void(std::size_t line)>& damaged);
