@@ -18,6 +18,7 @@ struct MadeUpRun {
   bool ended = true;
   std::string own_scheme = {};  ///< as a program's own names itself; not in the configuration
   std::string own_data = {};    ///< the same
+  std::string hosts = R"(["a","a"])";  ///< as JSON
 };
 
 /// A configuration as the start event has it: a key a line, quotes and line ends escaped.
@@ -34,9 +35,10 @@ inline void write_run(const std::filesystem::path& folder, const MadeUpRun& run)
   file << R"({"event":"start","ranks":2,"threads":1,"nodes":1,"steps_per_epoch":10,)"
        << R"("total_steps":)" << 10 * run.accuracies.size()
        << R"(,"global_batch":16,"model":"lenet5","data":")"
-       << (run.own_data.empty() ? "synthetic" : run.own_data) << R"(","hosts":["a","a"],"seed":)"
-       << run.seed << R"(,"scheme":")" << (run.own_scheme.empty() ? run.scheme : run.own_scheme)
-       << R"(","config":")" << config_of(run) << "\"}\n";
+       << (run.own_data.empty() ? "synthetic" : run.own_data) << R"(","hosts":)" << run.hosts
+       << R"(,"seed":)" << run.seed << R"(,"scheme":")"
+       << (run.own_scheme.empty() ? run.scheme : run.own_scheme) << R"(","config":")"
+       << config_of(run) << "\"}\n";
   for (std::size_t epoch = 1; epoch <= run.accuracies.size(); ++epoch) {
     file << R"({"event":"step","epoch":)" << epoch << R"(,"step":5,"total_step":)" << 10 * epoch - 5
          << R"(,"loss":1.5,"training_accuracy":40.0,"learning_rate":0.1,)"

@@ -124,6 +124,21 @@ TEST_F(CompareTest, RunsWhatIsIncompleteAnew) {
   EXPECT_THAT(ended.out, HasSubstr(" 1/1 "));
 }
 
+// It would train again what has completed, and remove it.
+TEST_F(CompareTest, DoesNotReplaceARunThatCannotBeRead) {
+  const std::vector<std::string> one = {"--schemes", "synchronous", "--seeds", "1"};
+  ASSERT_EQ(compare(one).status, 0);
+  const fs::path metrics = folder() / "synchronous" / "seed1" / "metrics.jsonl";
+  fs::rename(metrics, folder() / "kept");
+  fs::create_symlink("metrics.jsonl", metrics);
+
+  const Ended refused = compare(one);
+
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_THAT(refused.err, HasSubstr("metrics.jsonl: cannot be read: Too many levels"));
+  EXPECT_TRUE(fs::exists(metrics.parent_path() / "config.toml"));
+}
+
 TEST_F(CompareTest, RefusesTheRunsOfAnotherConfigurationUnlessAnew) {
   const std::vector<std::string> one = {"--schemes", "synchronous", "--seeds", "1"};
   ASSERT_EQ(compare(one).status, 0);
@@ -247,11 +262,23 @@ TEST_F(CompareTest, IsNotStartedByALauncher) {
   EXPECT_THAT(ended.err, HasSubstr("start it without a launcher"));
 }
 
+// Each run has the scheme of its item and a seed of the list, so that these had no effect.
+TEST_F(CompareTest, RefusesSettingsOfWhatItChooses) {
+  const std::vector<std::string> lazy = {"--schemes", "lazy", "--set"};
+  const Ended seed = compare(and_also(lazy, {"train.seed=5"}));
+  const Ended scheme = compare(and_also(lazy, {"update.scheme=k_step"}));
+
+  EXPECT_EQ(seed.status, 2);
+  EXPECT_THAT(lines(seed.err), ElementsAre(HasSubstr("by --seeds or --seed-list")));
+  EXPECT_EQ(scheme.status, 2);
+  EXPECT_THAT(lines(scheme.err), ElementsAre(HasSubstr("choose schemes by --schemes")));
+}
+
 TEST_F(CompareTest, TakesAFileThatStandsBehindAListOrASetting) {
   const fs::path config = folder().parent_path() / "experiment.toml";
   for (const auto& options :
        {std::vector<std::string>{"--schemes", "lazy"},
-        std::vector<std::string>{"--schemes", "lazy", "--set", "train.seed=7"}}) {
+        std::vector<std::string>{"--schemes", "lazy", "--set", "train.epochs=2"}}) {
     std::vector<std::string> words = and_also({"compare"}, options);
     const Ended ended = rondo(and_also(words, {config, "--folder", folder(), "--dry-run"}));
 

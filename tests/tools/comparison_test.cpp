@@ -106,6 +106,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Mistake{"k_step:", "'' is no setting"},
                     Mistake{"synchronous,", "an item is empty"}, Mistake{"", "an item is empty"},
                     Mistake{"lazy:train.seed=3", "--seed-list"},
+                    Mistake{"k_step:scheme=lazy", "begins with its scheme"},
+                    Mistake{"k_step:update.scheme=lazy", "begins with its scheme"},
                     Mistake{"lazy,lazy", "would share the folder lazy"},
                     Mistake{"lazy:x='a b',lazy:x='a/b'", "would share the folder lazy-x=_a_b_"}));
 

@@ -68,6 +68,16 @@ TEST_F(AdviceTest, NamesVariantsOfASchemeByTheKeysThatDiffer) {
   EXPECT_THAT(differences[0].values, ElementsAre("4", "16"));
 }
 
+// A host stands there once for each of its ranks.
+TEST_F(AdviceTest, TellsRunsOfOtherHostsFromThoseOfOtherRanks) {
+  const auto other_hosts = Contains(HasSubstr("on different machines"));
+  add({});
+  add({.scheme = "lazy", .hosts = R"(["a"])"});
+  EXPECT_THAT(advice().notes, Not(other_hosts));
+  add({.scheme = "k_step", .hosts = R"(["a","b"])"});
+  EXPECT_THAT(advice().notes, other_hosts);
+}
+
 // 70 and 72: the mean is 71, the deviation 1.41, twice the standard error of a difference 2.83.
 TEST_F(AdviceTest, TakesTheFasterOfThoseThatSeedsDoNotTellApart) {
   add({.seed = 1, .accuracies = {70.0}, .seconds = 4.0});

@@ -420,6 +420,7 @@ void add_compare(Command& root) {
 }
 
 Plan make_plan(const CompareRequest& request) {
+  refuse_chosen_keys(request.training.settings);
   Plan plan{.items = parse_scheme_items(request.schemes)};
   const Machine machine = read_machine();
   // Everything is planned before anything runs: a mistake in the last item is found before the

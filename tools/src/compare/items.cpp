@@ -73,6 +73,10 @@ std::string setting_of(std::string_view part, std::string_view item) {
     throw UsageError(
         fmt::format("scheme '{}': choose seeds for all schemes, by --seeds or --seed-list", item));
   }
+  if (key == "scheme" || key == "update.scheme") {
+    throw UsageError(
+        fmt::format("scheme '{}': an item begins with its scheme; write it there alone", item));
+  }
   // Most items differ in their scheme's keys.
   const std::string_view section = key.find('.') == std::string_view::npos ? "update." : "";
   return fmt::format("{}{}={}", section, key, trimmed(part.substr(equals + 1)));
@@ -93,6 +97,17 @@ SchemeItem parse_scheme_item(std::string_view text) {
   for (std::size_t i = 1; i < parts.size(); ++i)
     item.settings.push_back(setting_of(parts[i], text));
   return item;
+}
+
+void refuse_chosen_keys(const std::vector<std::string>& settings) {
+  for (const std::string_view setting : settings) {
+    const std::string_view key = trimmed(setting.substr(0, setting.find('=')));
+    if (key == "train.seed") {
+      throw UsageError("--set train.seed: choose seeds by --seeds or --seed-list");
+    }
+    if (key == "update.scheme")
+      throw UsageError("--set update.scheme: choose schemes by --schemes");
+  }
 }
 
 std::vector<SchemeItem> parse_scheme_items(const std::vector<std::string>& lists) {

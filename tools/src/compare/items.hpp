@@ -15,11 +15,14 @@ struct SchemeItem {
 
 /// Reads "NAME[:KEY=VALUE]...". A key without a dot is one of [update]; colons in quotes and
 /// brackets belong to the value. Whether names and keys exist is not looked at. Throws UsageError,
-/// also for train.seed, which is not the item's to choose.
+/// also for train.seed, which is not the item's to choose, and for a second scheme.
 [[nodiscard]] SchemeItem parse_scheme_item(std::string_view text);
 
 /// The items of several comma-separated lists. Commas in quotes and brackets separate nothing.
 /// Throws UsageError, also when two items would share a folder.
 [[nodiscard]] std::vector<SchemeItem> parse_scheme_items(const std::vector<std::string>& lists);
+
+/// Throws UsageError where one of `settings` (KEY=VALUE) is of a key that a comparison sets itself.
+void refuse_chosen_keys(const std::vector<std::string>& settings);
 
 }  // namespace rondo::tools

@@ -199,9 +199,7 @@ std::set<std::string> distinct(const std::vector<ReportedRun>& runs,
 
 // Hosts and instruction set: what makes times of two runs comparable.
 std::string machine_of(const ReportedRun& run) {
-  const auto hosts = run.start.is_object() ? run.start.find("hosts") : run.start.end();
-  const bool known = run.start.is_object() && hosts != run.start.end();
-  return fmt::format("{} {}", known ? hosts->dump() : "", text_in(run.start, "instruction_set"));
+  return fmt::format("{} {}", list_in(run.start, "hosts"), text_in(run.start, "instruction_set"));
 }
 
 std::string size_of(const ReportedRun& run) {
