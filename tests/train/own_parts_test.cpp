@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,7 +14,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rondo/sync/update_scheme.hpp>
 #include <rondo/train/layer_type.hpp>
+#include <rondo/train/loader.hpp>
 #include <rondo/train/predictor.hpp>
 #include <rondo/train/trainer.hpp>
 #include <rondo/train/weights.hpp>
@@ -286,6 +290,70 @@ TEST(OwnPartsTest, ARunSaysTheNameOfItsDataAndTakesTheThreadsOfItsConfiguration)
   EXPECT_THAT(notes, Contains(StartsWith("ranks 1 x 2 threads")));
 }
 
+TEST(OwnPartsTest, ALabelOfNoClassIsRefusedBeforeTheRun) {
+  const Model model = small_model();
+  Dataset dataset = make_shades();
+  const TrainerOptions options{.dataset = &dataset, .model = &model};
+  dataset.training.labels[5] = 2;
+  expect_refused<ConfigError>(
+      experiment(), options,
+      testing::StrEq("data: training image 5 has the label 2, which is none of 0 to 1"));
+  dataset = make_shades();
+  dataset.test.labels[7] = -1;
+  expect_refused<ConfigError>(
+      experiment(), options,
+      testing::StrEq("data: test image 7 has the label -1, which is none of 0 to 1"));
+}
+
+TEST(OwnPartsTest, AMixtureHasAShareOfEitherImage) {
+  const Dataset dataset = make_shades();
+  const Model model = small_model();
+  for (const double share : {-0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
+    const Augmentation odd{.name = "odd", .mix = [&](SampleRandom&) { return share; }};
+    const TrainerOptions options{.dataset = &dataset, .model = &model, .augmentations = {odd}};
+    expect_refused<std::invalid_argument>(experiment(), options,
+                                          HasSubstr("\"odd\" mixes with a share of "));
+  }
+}
+
+// They would wait for each other in vain, or train on other images.
+TEST(OwnPartsTest, RanksBringTheSameParts) {
+  const Dataset dataset = make_shades();
+  const Model model = small_model();
+  const auto refused = [&](auto change, const char* part) {
+    World{2}.run([&](transport::World& world) {
+      TrainerOptions options{.dataset = &dataset, .model = &model};
+      if (world.rank() == 1) change(options);
+      EXPECT_THAT(error_text<ConfigError>([&] { return train(world, experiment(), options); }),
+                  HasSubstr(std::string(part) + ": rank 1 has "));
+    });
+  };
+  refused([](TrainerOptions& o) { o.diverges = [](double) { return false; }; },
+          "TrainerOptions::diverges");
+  refused([](TrainerOptions& o) { o.augmentations = {make_augmentation("flip", {})}; },
+          "TrainerOptions::augmentations");
+  refused(
+      [](TrainerOptions& o) { o.make_scheme = [](const auto&, const auto&) { return nullptr; }; },
+      "TrainerOptions::make_scheme");
+}
+
+// With a checkpoint under way, which all ranks complete together where all throw.
+TEST(OwnPartsTest, ANumericErrorOfOneRankEndsAll) {
+  const Dataset dataset = make_shades();
+  const Model model = small_model();
+  const ScratchFolder folder;
+  Experiment often = experiment();
+  often.checkpoint.every_steps = 1;
+  World{2}.run([&](transport::World& world) {
+    TrainerOptions options{.dataset = &dataset, .model = &model, .run_folder = folder.path()};
+    options.observer.on_epoch = [](const EpochMetrics& /*epoch*/) {
+      throw NumericError("the accuracy is too low");
+    };
+    EXPECT_THAT(error_text<NumericError>([&] { return train(world, often, options); }),
+                HasSubstr("the accuracy is too low"));
+  });
+}
+
 // What all ranks refuse together leaves the World as it was.
 TEST(OwnPartsTest, AProgramMayTrainAgainAfterARefusal) {
   const Dataset dataset = make_shades();
@@ -325,6 +393,59 @@ TEST(OwnPartsTest, ARefusedRunLeavesTheFolderAsItWas) {
 
   train_once(1, experiment(), options);
   EXPECT_EQ(test::events(folder.path(), "start").size(), 1U);
+}
+
+// What a layer says of its output decides how much memory it gets for it.
+struct WrongLayer {
+  std::function<tensor::Shape(const tensor::Shape&)> output = {};
+};
+
+class Wrong final : public LayerType {
+ public:
+  explicit Wrong(WrongLayer layer) : layer_(std::move(layer)) {}
+  std::string text() const override { return "wrong"; }
+  tensor::Shape output(const tensor::Shape& input) const override { return layer_.output(input); }
+  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
+                                      bool /*input_gradient*/,
+                                      KernelPurpose /*purpose*/) const override {
+    return nullptr;
+  }
+
+ private:
+  WrongLayer layer_;
+};
+
+std::shared_ptr<const LayerType> make_layer_type(const WrongLayer& layer) {
+  return std::make_shared<Wrong>(layer);
+}
+
+Model with_wrong(const WrongLayer& wrong) {
+  ModelBuilder builder("wrong", {1, 8, 8, 1}, 2);
+  const ValueId x = builder.add("half", wrong, ModelBuilder::input);
+  builder.add("fc", FullyConnectedLayer{.outputs = 2}, x);
+  return builder.finish();
+}
+
+TEST(OwnPartsTest, ALayerThatSaysAnImpossibleOutputIsRefused) {
+  const Dataset dataset = make_shades();
+  const auto refused = [&](auto output, const char* what) {
+    const Model model = with_wrong({output});
+    expect_refused<ConfigError>(experiment(), {.dataset = &dataset, .model = &model},
+                                StartsWith(std::string("the model wrong: layer half: ") + what));
+  };
+  refused([](const tensor::Shape& in) { return tensor::Shape{1, in.h / 2, in.w / 2, in.c}; },
+          "of 2 images it makes 1");
+  refused([](const tensor::Shape& in) { return tensor::Shape{in.n, -1, in.w, in.c}; },
+          "it cannot write images of -1x8x1");
+  refused([](const tensor::Shape& in) { return tensor::Shape{in.n, 1L << 40, 1L << 40, in.c}; },
+          "it cannot write images of ");
+}
+
+TEST(OwnPartsTest, ALayerWithoutAKernelIsRefused) {
+  const Dataset dataset = make_shades();
+  const Model model = with_wrong({[](const tensor::Shape& in) { return in; }});
+  expect_refused<std::invalid_argument>(experiment(), {.dataset = &dataset, .model = &model},
+                                        HasSubstr("\"wrong\" has no kernel"));
 }
 
 // Where images are split in space, a layer that reads neighbouring pixels gets whole ones.

@@ -434,9 +434,17 @@ void expect_of_all(const Error& error) {
 TEST(EndTogetherTest, EveryTypeThatMeansAStatusIsKept) {
   expect_of_all(ConfigError("x"));
   expect_of_all(DataError("x"));
+  expect_of_all(NumericError("x"));
   expect_of_all(std::invalid_argument("x"));
   expect_of_all(std::runtime_error("x"));
   expect_of_all(transport::Error(transport::Errc::deadline_exceeded, "x"));
+}
+
+TEST(EndTogetherTest, WhatAllRanksThrowLeavesTheWorldAsItWas) {
+  World{2}.run([](transport::World& world) {
+    EXPECT_THROW(end_together(world, [] { throw_on_all("x"); }), NumericError);
+    EXPECT_NO_THROW(world.communicator().barrier().wait());
+  });
 }
 
 TEST(EndTogetherTest, MemoryThatOneRankLacksIsNoLostPeerToOthers) {

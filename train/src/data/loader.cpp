@@ -355,7 +355,11 @@ class Loader::Impl {
     const Augmentation* const mixer = training_.mixer();
     if (mixer == nullptr) return 1.0;
     SampleRandom random(options_.seed, range.epoch, range.step, stream_of(mixer->name));
-    return mixer->mix(random);
+    const double share = mixer->mix(random);
+    if (share >= 0.0 && share <= 1.0) return share;
+    throw std::invalid_argument("loader: the augmentation \"" + mixer->name +
+                                "\" mixes with a share of " + std::to_string(share) +
+                                "; give one from 0 to 1");
   }
 
   // On the calling thread: images in memory need no threads, and an evaluation no prefetching.

@@ -66,7 +66,11 @@ double flops_of(const Spec& spec) {
 std::unique_ptr<LayerKernel> typed_kernel(const LayerType& layer, tensor::Engine& engine,
                                           const tensor::Shape& input, bool input_gradient,
                                           KernelPurpose purpose, tensor::DataType type) {
-  if (type == tensor::DataType::f32) return layer.kernel(engine, input, input_gradient, purpose);
+  if (type == tensor::DataType::f32) {
+    if (auto kernel = layer.kernel(engine, input, input_gradient, purpose)) return kernel;
+    throw std::invalid_argument("the layer \"" + layer.text() +
+                                "\" has no kernel: its kernel() gives null");
+  }
   if (auto kernel = layer.bf16_kernel(engine, input, input_gradient, purpose)) return kernel;
   throw std::invalid_argument("the layer \"" + layer.text() +
                               "\" has no kernel for bf16; set train.precision = \"fp32\"");

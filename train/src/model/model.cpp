@@ -1,6 +1,8 @@
 // What a model's layers make of its input: the shapes of all values, and where the parameters lie.
 // Both go through the layers in order and ask each of them (layers/layer_type.hpp).
 
+#include <algorithm>
+#include <cstdint>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -33,14 +35,31 @@ void check_inputs(const LayerSpec& layer, const std::vector<tensor::Shape>& know
   }
 }
 
-tensor::Shape output_of(const LayerSpec& layer, const std::vector<tensor::Shape>& known) {
-  std::vector<tensor::Shape> inputs;
-  for (const ValueId input : layer.inputs) inputs.push_back(known[input]);
+tensor::Shape said_output(const LayerSpec& layer, const std::vector<tensor::Shape>& inputs) {
   try {
     return layer.kind->output_of(inputs);
   } catch (const std::invalid_argument& error) {
     refuse_layer(layer, error.what());
   }
+}
+
+// Memory is taken for what a layer says that it writes, and a program's own kind may say anything.
+tensor::Shape output_of(const LayerSpec& layer, const std::vector<tensor::Shape>& known) {
+  std::vector<tensor::Shape> inputs;
+  for (const ValueId input : layer.inputs) inputs.push_back(known[input]);
+  const tensor::Shape output = said_output(layer, inputs);
+  if (output.n != inputs.front().n) {
+    refuse_layer(layer, "of " + std::to_string(inputs.front().n) + " images it makes " +
+                            std::to_string(output.n) + "; give the output the n of the input");
+  }
+  std::int64_t most = (std::int64_t{1} << 60) / std::max<std::int64_t>(output.n, 1);
+  for (const std::int64_t extent : {output.h, output.w, output.c}) {
+    if (extent < 1 || extent > most) {
+      refuse_layer(layer, "it cannot write images of " + size_text(output));
+    }
+    most /= extent;
+  }
+  return output;
 }
 
 // Backward needs a gradient for every value, so each must be read, and only the last may not.

@@ -148,11 +148,11 @@ Message pack(const Report& report) {
   return message;
 }
 
-// What agree_on() has thrown last on all ranks, on this rank's thread.
+// What was thrown last on all ranks, or is known to all of them, on this rank's thread.
 thread_local std::exception_ptr thrown_by_all;
 
 // What all ranks throw together leaves the World as it was: the program may train again.
-bool is_thrown_by_all() {
+bool leaves_the_world() {
   return std::current_exception() == std::exchange(thrown_by_all, nullptr);
 }
 
@@ -229,10 +229,8 @@ StepFlags StepAgreement::exchange(const StepFlags& mine) {
 void end_together(transport::World& world, const std::function<void()>& work) {
   try {
     work();
-  } catch (const NumericError&) {
-    throw;  // all ranks throw it, or the one that has found it has aborted the World
   } catch (const transport::Error& error) {
-    if (is_thrown_by_all()) throw;
+    if (leaves_the_world()) throw;
     // A lost peer, for example: the others may not have heard of it yet.
     if (error.code() != transport::Errc::aborted) {
       tell_others(world);
@@ -242,15 +240,26 @@ void end_together(transport::World& world, const std::function<void()>& work) {
     if (kind == ErrorKind::transport) throw;
     raise(kind, error.what());
   } catch (...) {
-    if (is_thrown_by_all()) throw;
+    if (leaves_the_world()) throw;
     tell_others(world);
     throw;
   }
 }
 
+void throw_on_all(const std::string& text) {
+  try {
+    throw NumericError(text);
+  } catch (...) {
+    thrown_by_all = std::current_exception();
+    throw;
+  }
+}
+
+bool is_thrown_by_all() noexcept { return std::current_exception() == thrown_by_all; }
+
 void end_not_finite_alone(transport::World& world, const std::string& text) {
   world.abort(abort_reason({.kind = ErrorKind::numeric, .text = text}));
-  throw NumericError(text);
+  throw_on_all(text);  // to all others by the abort
 }
 
 void agree_on_first_rank(transport::World& world, const std::function<void()>& work) {
@@ -370,9 +379,9 @@ void check_replicas(transport::Communicator& all, ProcessGrid grid, const Parame
     if (!difference.empty()) differences += (differences.empty() ? "" : "; ") + difference;
   }
   if (differences.empty()) return;
-  throw NumericError("after epoch " + std::to_string(epoch) +
-                     " the replicas do not hold the same parameters: " + differences +
-                     "; run all ranks with the same build, threads and data");
+  throw_on_all("after epoch " + std::to_string(epoch) +
+               " the replicas do not hold the same parameters: " + differences +
+               "; run all ranks with the same build, threads and data");
 }
 
 }  // namespace rondo::train

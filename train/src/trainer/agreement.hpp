@@ -84,9 +84,14 @@ class StepAgreement {
 
 /// Runs `work`, in which ranks communicate. When it throws on one rank alone, whatever that is, the
 /// World is aborted with the reason; ranks that wait for each other then throw the same type, with
-/// the rank named. NumericError is thrown by all ranks, each by itself, and aborts nothing; nor
-/// does what agree_on() throws.
+/// the rank named. What agree_on() and throw_on_all() throw aborts nothing.
 void end_together(transport::World& world, const std::function<void()>& work);
+
+/// Within such work: throws a NumericError that all ranks throw in this place, each by itself.
+[[noreturn]] void throw_on_all(const std::string& text);
+
+/// Is the exception that is being handled one that all ranks throw?
+[[nodiscard]] bool is_thrown_by_all() noexcept;
 
 /// Within such work: aborts the World by a NumericError that this rank alone knows of, and throws
 /// it.

@@ -15,6 +15,8 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "trainer/agreement.hpp"
+
 namespace rondo::train {
 
 LossMeter::LossMeter(transport::World& world)
@@ -59,8 +61,8 @@ void LossMeter::report_not_finite() {
   constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
   std::array first{first_bad_step_ == 0 ? never : first_bad_step_};
   all_.allreduce(std::span<std::int64_t>(first), transport::ReduceOp::min).wait();
-  throw NumericError("the loss became NaN or Inf in step " + std::to_string(first[0]) +
-                     "; a smaller learning rate or a warm-up may help");
+  throw_on_all("the loss became NaN or Inf in step " + std::to_string(first[0]) +
+               "; a smaller learning rate or a warm-up may help");
 }
 
 namespace {

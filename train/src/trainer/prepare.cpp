@@ -68,6 +68,7 @@ Model model_for(const Dataset& dataset, const Experiment& experiment) {
 Model own_model_for(const Dataset& dataset, const Model& model) {
   try {
     static_cast<void>(layout_of(model));
+    static_cast<void>(shapes_of(model, 2));  // whether layers give as many images as they get
   } catch (const std::invalid_argument& error) {
     throw ConfigError("the model " + model.name + ": " + error.what());
   }
@@ -259,7 +260,35 @@ void expect_names_of_all_classes(const Dataset& dataset) {
                   dataset.classes, names));
 }
 
+// Readers of files look at theirs; a wrong one would end the run when its batch comes.
+void expect_labels(const char* which, const Images& images, std::int64_t classes) {
+  for (std::size_t i = 0; i < images.labels.size(); ++i) {
+    const std::int32_t label = images.labels[i];
+    if (label >= 0 && label < classes) continue;
+    throw ConfigError(fmt::format("data: {} image {} has the label {}, which is none of 0 to {}",
+                                  which, i, label, classes - 1));
+  }
+}
+
+std::string names_of(const std::vector<Augmentation>& augmentations) {
+  std::string names;
+  for (const Augmentation& one : augmentations) names += (names.empty() ? "" : ", ") + one.name;
+  return names.empty() ? "none" : names;
+}
+
 }  // namespace
+
+void expect_same_parts(transport::World& world, const TrainerOptions& options) {
+  const auto given = [](bool is) { return is ? std::string("one") : std::string("none"); };
+  const std::string difference = difference_from_first_rank(
+      world, {{"TrainerOptions::make_scheme", given(options.make_scheme != nullptr)},
+              {"TrainerOptions::diverges", given(options.diverges != nullptr)},
+              {"TrainerOptions::augmentations", names_of(options.augmentations)}});
+  agree_on(world, [&] {
+    if (difference.empty()) return;
+    throw ConfigError(difference + "; give all ranks the same");
+  });
+}
 
 std::vector<Fact> facts_of_bits(int threads) {
   return {{"train.threads", std::to_string(threads)},
@@ -294,6 +323,8 @@ PreparedRun load_run(const Experiment& experiment, const Dataset* own, const Mod
   PreparedRun run{.experiment = experiment};
   if (own != nullptr) {
     expect_names_of_all_classes(*own);
+    expect_labels("training", own->training, own->classes);
+    expect_labels("test", own->test, own->classes);
     run.dataset = lend(*own);
   } else {
     const Model usual = own_model != nullptr ? *own_model : usual_model(experiment);

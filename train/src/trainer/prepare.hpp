@@ -9,6 +9,7 @@
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/trainer.hpp>
 
 #include "plan/world_costs.hpp"
 #include "trainer/agreement.hpp"
@@ -25,6 +26,10 @@ namespace rondo::train {
 
 /// Throws DataError on every rank where one has another of these than rank 0. Collective.
 void expect_same_files(transport::World& world, const std::vector<Fact>& facts);
+
+/// Throws ConfigError on every rank where one brings other parts of its own than rank 0: a scheme,
+/// a sweep, or augmentations of other names. Collective.
+void expect_same_parts(transport::World& world, const TrainerOptions& options);
 
 /// Of what the bits of a gradient depend on beside the data, on this rank.
 [[nodiscard]] std::vector<Fact> facts_of_bits(int threads);

@@ -132,7 +132,7 @@ void StepCheck::throw_not_finite(std::int64_t number) {
   agree_on(world_, [&] {
     if (!not_finite_.empty() && found_in_ == first) throw NumericError(not_finite_);
   });
-  throw NumericError(not_finite_text("the loss", number));
+  throw_on_all(not_finite_text("the loss", number));
 }
 
 int StepCheck::own_request() {

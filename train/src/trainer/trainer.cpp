@@ -41,8 +41,9 @@ void finish(Trainer& trainer) {
   trainer.save_model();
 }
 
-// All ranks throw NumericError alike, and so can complete the last checkpoint from before; but for
-// ranks that step alone, whose World is aborted: there one that was not complete stays unfinished.
+// Ranks that throw NumericError alike can complete the last checkpoint from before. Of ranks that
+// step alone the World is aborted: there one that was not complete stays unfinished, as where a
+// program's own part throws it on one rank.
 void run(Trainer& trainer) {
   trainer.join();
   trainer.announce();
@@ -50,11 +51,12 @@ void run(Trainer& trainer) {
   try {
     while (!trainer.done()) trainer.run_epoch();
   } catch (const NumericError& numeric) {
+    if (!is_thrown_by_all()) throw;
     try {
       trainer.complete_checkpoints();
     } catch (const transport::Error&) {  // NOLINT(bugprone-empty-catch): the first error matters
     } catch (const DataError& error) {   // on all ranks
-      throw NumericError(
+      throw_on_all(
           fmt::format("{}; the last checkpoint is not complete: {}", numeric.what(), error.what()));
     }
     throw;
@@ -114,6 +116,7 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   Experiment experiment = wanted;
   if (given.threads > 0 || wanted.train.threads == 0) experiment.train.threads = options.threads;
   agree_on(world, [&] { options.make_scheme = own_scheme_of(experiment, given); });
+  expect_same_parts(world, options);
   // Rank 0 may have to wait for an earlier run in the folder.
   if (world.rank() != 0) log.emplace(options, world.rank());
   agree_on_first_rank(world, [&] { log.emplace(options, 0); });
@@ -474,8 +477,8 @@ Trainer::Evaluation Trainer::evaluate() {
   const auto [loss, correct, samples, seconds] =
       sum_over_ranks(world_, std::array{own.loss, own.correct, own.samples, took.count()});
   if (!std::isfinite(loss)) {
-    throw NumericError("the test loss is NaN or Inf after step " + std::to_string(run_.step) +
-                       "; a smaller learning rate or a warm-up may help");
+    throw_on_all("the test loss is NaN or Inf after step " + std::to_string(run_.step) +
+                 "; a smaller learning rate or a warm-up may help");
   }
   return {.sums = {loss, correct, samples},
           .seconds = seconds / world_.size(),

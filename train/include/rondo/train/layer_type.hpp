@@ -158,7 +158,8 @@ class RONDO_TRAIN_API LayerType {
   /// has the first one's shape.
   [[nodiscard]] virtual std::size_t inputs() const noexcept { return 1; }
 
-  /// The shape of what it writes; throws std::invalid_argument where `input` does not fit.
+  /// The shape of what it writes, with the n of `input`; throws std::invalid_argument where that
+  /// does not fit.
   [[nodiscard]] virtual tensor::Shape output(const tensor::Shape& input) const = 0;
   /// The same of a layer that reads several values, which by default have the same shape.
   [[nodiscard]] virtual tensor::Shape output_of(std::span<const tensor::Shape> inputs) const;
@@ -172,7 +173,8 @@ class RONDO_TRAIN_API LayerType {
   /// Weights without a bias; 0 where Weights::none.
   [[nodiscard]] std::int64_t weights(const tensor::Shape& input) const;
 
-  /// The kernel for inputs of shape `input` where nothing is split; see make_layer_kernel().
+  /// The kernel for inputs of shape `input` where nothing is split, never null; see
+  /// make_layer_kernel().
   [[nodiscard]] virtual std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine,
                                                             const tensor::Shape& input,
                                                             bool input_gradient,
