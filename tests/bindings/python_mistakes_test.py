@@ -3,6 +3,7 @@
 All ranks run the same cases in the same order.
 """
 
+import math
 import unittest
 
 import numpy
@@ -73,6 +74,9 @@ class Mistakes(unittest.TestCase):
         self.refuses(ValueError, "tag", WORLD.recv, array, 0, tag=-1)
         self.refuses(ValueError, "signal", WORLD.put_signal, 0, -1)
         self.refuses(ValueError, "counts must be", WORLD.allgather, array, counts=[1] * 9)
+        for wrong in (2.7, "2"):
+            self.refuses(TypeError, "a count must be", WORLD.allgather, array, counts=[wrong])
+        self.refuses(ValueError, "a count is", WORLD.allgather, array, counts=[2**64 + 2])
         self.refuses(ValueError, "sum to", WORLD.reduce_scatter, array, counts=[1] * WORLD.size)
         self.refuses(ValueError, "equal shares", WORLD.reduce_scatter, numpy.array(1.0))
         self.refuses(ValueError, "rank 2 is not", rondo.World.create, 2, 2, None)
@@ -114,7 +118,10 @@ class Mistakes(unittest.TestCase):
     def test_options(self):
         self.refuses(TypeError, "no option speed", rondo.World.make_threads, 1, speed=3)
         self.refuses(ValueError, "waiting 'fast'", rondo.World.make_threads, 1, waiting="fast")
-        self.refuses(ValueError, "deadline_ms", rondo.World.make_threads, 1, deadline=-1)
+        self.refuses(ValueError, "deadline is -1", rondo.World.make_threads, 1, deadline=-1)
+        self.refuses(ValueError, "deadline is nan", rondo.World.make_threads, 1, deadline=math.nan)
+        self.refuses(TypeError, "a number of seconds", rondo.World.make_threads, 1, deadline="3")
+        self.refuses(ValueError, "have a NUL", rondo.World.make_threads, 1, fabric="auto\0x")
         self.refuses(ValueError, "at least one", rondo.World.make_threads, 0)
         for name, value in (
             ("small_bytes", -1),

@@ -268,6 +268,7 @@ class Collectives(unittest.TestCase):
         self.assertEqual(found, {0, 1, 2})
         self.assertIsNone(rondo.wait_any(requests))
         self.assertIsNone(rondo.wait_any([]))
+        self.assertIsNone(rondo.wait_any(request for request in requests))
         for request, value in zip(requests, (1, 2, 3)):
             self.assertTrue((request.wait() == value * self.world.size).all())
         results = rondo.wait_all([self.world.allreduce(array, wait=False) for array in arrays], 60)
@@ -355,6 +356,15 @@ class Memory(unittest.TestCase):
         array.flags.writeable = False
         with self.assertRaisesRegex(ValueError, "read-only"):
             WORLD.adopt(array)
+
+    def test_adopted_arrays_that_nobody_else_keeps(self):
+        before = WORLD.arena_bytes
+        for _ in range(3):
+            adopted = WORLD.adopt(numpy.ones(300_000))
+            WORLD.allreduce(adopted.array)
+            adopted.release()
+            self.assertIsNone(adopted.array)
+        self.assertEqual(WORLD.arena_bytes, before)
 
     def test_adopted_arrays_outlive_their_world(self):
         array = numpy.ones(100_000)

@@ -319,6 +319,21 @@ def adoption(rank, ranks):
         dist.all_reduce(tensor)
     expect(not chosen.contains(tensor), "a released tensor does not")
     expect(bool((tensor == ranks * (ranks + 1) / 2).all()), "a sum of adopted memory")
+    # The tensor gets other memory, and the adopted one is nobody's but for the release.
+    for replace in ("half", "data"):
+        module = torch.nn.Linear(300, 300)
+        held = rondo.torch.adopt(module.weight)
+        if replace == "half":
+            module.half()
+        else:
+            module.weight.data = torch.zeros(3, 3)
+        expect(not chosen.contains(module.weight), "other memory is not adopted")
+        held.release()
+    held = rondo.torch.adopt(tensor)
+    expect_error("not resizable", lambda: tensor.resize_(1_000_000))
+    held.release()
+    expect(tensor.resize_(100_001).numel() == 100_001, "a released tensor may grow")
+    tensor = tensor.resize_(100_000)
     kept = rondo.torch.adopt(tensor)
     expect_error("adopted already", lambda: rondo.torch.adopt(tensor))
     expect_error("dense tensors", lambda: rondo.torch.adopt(tensor[::2]))

@@ -29,7 +29,7 @@ import sys
 
 import numpy
 
-from rondo._arguments import _array, _int, _options, _type_of
+from rondo._arguments import _array, _int, _options, _path, _type_of
 from rondo._c_interface import (
     Counters,
     Error,
@@ -186,9 +186,10 @@ class Adopted:
 
     def release(self):
         """Makes it ordinary memory again. No operation may be pending on it."""
-        handle, self._handle, self.array = self._handle, None, None
+        handle, self._handle = self._handle, None
         if handle:
             _c.rondo_adopted_free(handle)
+        self.array = None  # behind it: perhaps nobody else keeps the memory
 
     def __enter__(self):
         return self.array
@@ -405,8 +406,8 @@ class World(Communicator):
 
     def dump_flight_record(self, path):
         """Writes what this rank has done lately, as JSON."""
-        _c.rondo_world_dump_flight_record(self._shared.get(), os.fsencode(path))
+        _c.rondo_world_dump_flight_record(self._shared.get(), _path(path, "path"))
 
     def set_dump_folder(self, folder):
         """Where flight records go when something fails."""
-        _c.rondo_world_set_dump_folder(self._shared.get(), os.fsencode(folder))
+        _c.rondo_world_set_dump_folder(self._shared.get(), _path(folder, "folder"))

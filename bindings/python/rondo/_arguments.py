@@ -1,6 +1,7 @@
 """What callers pass, checked and turned into what rondo.h takes: arrays, operations, options."""
 
 import ctypes
+import numbers
 import operator
 import os
 
@@ -86,10 +87,27 @@ def _counts(counts, size):
     """A C array of them, or None."""
     if counts is None:
         return None
-    counts = [int(count) for count in counts]
-    if len(counts) != size or min(counts) < 0:
-        raise ValueError(f"counts must be {size} numbers of at least 0, one for each rank")
+    counts = [_int(count, "a count", 0, 2**63 - 1) for count in counts]
+    if len(counts) != size:
+        raise ValueError(f"counts must be {size} numbers, one for each rank")
     return (ctypes.c_size_t * size)(*counts)
+
+
+def _path(text, name):
+    """A text of C, which would end at a NUL."""
+    encoded = os.fsencode(text)
+    if b"\0" in encoded:
+        raise ValueError(f"{name} is {text!r}; it cannot have a NUL")
+    return encoded
+
+
+def _milliseconds(seconds, name):
+    """Of a time; at least 1, for 0 means the default."""
+    if not isinstance(seconds, numbers.Real):
+        raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
+    if not seconds >= 0:
+        raise ValueError(f"{name} is {seconds}; it must be at least 0 seconds")
+    return max(1, round(min(seconds, A_CENTURY) * 1000))
 
 
 def _options(waiting="automatic", deadline=None, stall_warning=None, rendezvous_deadline=None, **rest):
@@ -100,18 +118,16 @@ def _options(waiting="automatic", deadline=None, stall_warning=None, rendezvous_
         raise ValueError(f"waiting {waiting!r} is none of {', '.join(names)}")
     made.waiting = names.index(waiting)
     times = {
-        "deadline_ms": deadline,
-        "stall_warning_ms": stall_warning,
-        "rendezvous_deadline_ms": rendezvous_deadline,
+        "deadline": deadline,
+        "stall_warning": stall_warning,
+        "rendezvous_deadline": rendezvous_deadline,
     }
-    for field, seconds in times.items():
+    for name, seconds in times.items():
         if seconds is not None:
-            # 0 means the default.
-            limit = min(seconds, A_CENTURY)
-            setattr(made, field, max(1, round(limit * 1000)) if seconds >= 0 else -1)
+            setattr(made, name + "_ms", _milliseconds(seconds, name))
     for field in ("fabric", "interface_pattern", "allreduce", "dump_folder"):
         text = rest.pop(field, None)
-        setattr(made, field, None if text is None else os.fsencode(text))
+        setattr(made, field, None if text is None else _path(text, field))
     made.small_bytes = _int(rest.pop("small_bytes", 0), "small_bytes", 0, 2**64 - 1)
     for field in ("fake_nodes", "multiple_threads"):
         setattr(made, field, _int(rest.pop(field, 0), field, 0))

@@ -126,6 +126,7 @@ def wait_any(requests, timeout=None):
     None when all have been, or when the timeout, in seconds, was too short; 0 does not wait. The
     request's own wait() gives its result.
     """
+    requests = list(requests)
     _check_requests(requests)
     handles = _handles_of(requests)
     limit = -1 if timeout is None else nanoseconds(timeout)

@@ -45,7 +45,9 @@ def adopt(tensor, group=None):
 
     Until release() of what is returned, or the end of `with`, the tensor is reduced in one pass by
     this very group. Its memory is copied once, and once more at the release; other threads must
-    not write to it, or to what lies beside it on its first and last page, meanwhile.
+    not write to it, or to what lies beside it on its first and last page, meanwhile. A tensor that
+    gets other memory, as those of a model by half(), is that without being adopted; its storage
+    cannot be resized until the release.
     """
     backend = _backend_of(group or dist.distributed_c10d._get_default_group())
     if backend is None:
@@ -61,7 +63,8 @@ def _backend_of(group):
             return group._get_backend(torch.device("cpu"))
         except RuntimeError:
             return None
-    return group
+    # PyTorch 1 has an object of another type for groups that this rank is no member of.
+    return group if isinstance(group, dist.ProcessGroup) else None
 
 
 class _Reducer(dist.Reducer):

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pybind11/chrono.h>
@@ -111,19 +112,27 @@ class Adopted {
                           tensor_.is_non_overlapping_and_dense(),
                       "rondo.torch.adopt: takes dense tensors on the CPU");
     engine_ = ours->engine();
+    storage_ = tensor_.storage();
     memory_ = engine_->adopt({static_cast<std::byte*>(tensor_.data_ptr()), tensor_.nbytes()},
                              pause_completions(*engine_));
+    resizable_ = storage_.resizable();
+    storage_.unsafeGetStorageImpl()->set_resizable(false);
   }
   Adopted(const Adopted&) = delete;
   Adopted& operator=(const Adopted&) = delete;
   ~Adopted() { release(); }
 
-  void release() { engine_->release(memory_, pause_completions(*engine_)); }
+  void release() {
+    engine_->release(memory_, pause_completions(*engine_));
+    if (std::exchange(resizable_, false)) storage_.unsafeGetStorageImpl()->set_resizable(true);
+  }
   [[nodiscard]] const at::Tensor& tensor() const noexcept { return tensor_; }
 
  private:
   std::shared_ptr<Engine> engine_;
   at::Tensor tensor_;
+  c10::Storage storage_;  // a tensor may get another one, while the memory of this is adopted
+  bool resizable_ = false;
   transport::AdoptedMemory memory_;
 };
 
