@@ -132,6 +132,19 @@ TEST_F(ReportTest, NamesDamagedLinesAndShowsTheOthers) {
   EXPECT_EQ(curve("Test accuracy")[0]["y"], Json({50.0, 70.0}));
 }
 
+TEST_F(ReportTest, NamesAFewLinesOfAFileThatIsNoLog) {
+  write_run(at("run"), {});
+  std::ofstream log(at("run") / "metrics.jsonl");
+  for (int line = 0; line < 100; ++line) log << "<html>\n";
+  log.close();
+
+  const Ended ended = report({"run"});
+
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_THAT(ended.err, HasSubstr("metrics.jsonl: 95 more lines are no JSON objects"));
+  EXPECT_LT(lines(ended.err).size(), 12U);
+}
+
 TEST_F(ReportTest, ReadsNumbersThatAreNullAndFieldsOfAnotherType) {
   write_run(at("run"), {});
   std::ofstream(at("run") / "metrics.jsonl", std::ios::app)
@@ -283,6 +296,17 @@ TEST_F(ReportTest, SaysWhereItCannotWrite) {
 
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("there is no folder")));
+}
+
+TEST_F(ReportTest, ReplacesNoFileOfARun) {
+  write_run(at("run"), {});
+  const std::string before = text_of(at("run") / "metrics.jsonl");
+
+  const Ended ended = rondo({"report", at("run"), "--out", at("run") / "metrics.jsonl"});
+
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("a file that a run or a comparison needs")));
+  EXPECT_EQ(text_of(at("run") / "metrics.jsonl"), before);
 }
 
 }  // namespace

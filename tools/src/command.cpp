@@ -111,13 +111,10 @@ CommandDescription describe_command(CLI::App& app, const std::string& parent) {
 // What an option's value must be. CLI11 checks in the order of these calls and reports the first
 // thing that is wrong, with the option's name.
 
+// A variable of a shell that is not set gives an empty text.
 Option& Option::value(const char* name) {
   option_->type_name(name);
-  return *this;
-}
-
-Option& Option::path(const char* name) {
-  return value(name).check([](const std::string& text) {
+  return check([](const std::string& text) {
     return text.empty() ? "is empty; give a value, or leave the option out" : "";
   });
 }

@@ -46,11 +46,8 @@ class Option {
  public:
   explicit Option(CLI::Option& option) noexcept : option_(&option) {}
 
-  /// What help calls the value.
+  /// What help calls the value. An empty one is refused, as of a script whose variable is not set.
   Option& value(const char* name);
-  /// The same for a file or a folder; an empty one is refused, as of a script whose variable is not
-  /// set.
-  Option& path(const char* name);
   Option& required();
   /// Help shows the variable's value as the default; or `text` where the variable has none.
   Option& with_default();

@@ -332,7 +332,7 @@ void add_how_to_run(Command& command, CompareOptions& options) {
   command
       .option("--folder", options.request.folder,
               "Where runs and table go (default: runs/compare-CONFIG)")
-      .path("DIR");
+      .value("DIR");
   command.flag("--anew", options.request.anew,
                "Replace runs of another configuration that are in the folder");
   const Option table = command.flag("--table-only", options.table_only,
@@ -420,7 +420,8 @@ void add_compare(Command& root) {
 }
 
 Plan make_plan(const CompareRequest& request) {
-  refuse_chosen_keys(request.training.settings);
+  refuse_setting(request.training, "train.seed", "choose seeds by --seeds or --seed-list");
+  refuse_setting(request.training, "update.scheme", "choose schemes by --schemes");
   Plan plan{.items = parse_scheme_items(request.schemes)};
   const Machine machine = read_machine();
   // Everything is planned before anything runs: a mistake in the last item is found before the

@@ -5,10 +5,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fstream>
 #include <span>
+#include <string_view>
 #include <system_error>
 
 #include <rondo/train/dataset.hpp>
@@ -49,11 +51,18 @@ std::string read_file(const std::filesystem::path& file) {
 void expect_output(const std::filesystem::path& file) {
   const std::string problem = train::problem_of_output(file);
   if (!problem.empty()) throw UsageError(problem);
+  // A slip of the shell's completion would cost a run.
+  constexpr auto kept = std::to_array<std::string_view>(
+      {"metrics.jsonl", "config.toml", "token_trace.jsonl", "manifest.json", "compare.csv"});
+  if (std::ranges::find(kept, file.filename().string()) == kept.end() || !is_there(file)) return;
+  throw UsageError(file.string() +
+                   ": is a file that a run or a comparison needs; give another name");
 }
 
 void replace_file(const std::filesystem::path& file, const std::string& text,
                   const std::string& advice) {
-  expect_output(file);
+  const std::string problem = train::problem_of_output(file);
+  if (!problem.empty()) throw UsageError(problem);
   train::OutputFile output(file, advice);
   output.write(std::as_bytes(std::span(text)));
   output.finish();

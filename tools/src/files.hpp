@@ -44,13 +44,13 @@ class Descriptor {
 /// train::DataError where the file cannot be read.
 [[nodiscard]] std::string read_file(const std::filesystem::path& file);
 
-/// Throws UsageError where no file can be written to `file`: a folder or a device is there, or its
-/// folder is not.
+/// For a file that the user names. Throws UsageError where it cannot be written: a folder, a device
+/// or a file of a run is there, or its folder is not.
 void expect_output(const std::filesystem::path& file);
 
 /// Writes `text` to a new file and renames it to `file`: a reader sees the old contents or the
-/// new. Throws UsageError as expect_output() does, and train::DataError, which ends with `advice`,
-/// where writing fails.
+/// new. Throws UsageError where none can be written, and train::DataError, which ends with
+/// `advice`, where writing fails.
 void replace_file(const std::filesystem::path& file, const std::string& text,
                   const std::string& advice);
 

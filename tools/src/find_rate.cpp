@@ -75,6 +75,10 @@ void check(const FindRateOptions& options, const train::Experiment& experiment) 
     throw UsageError(
         fmt::format("--from {:g} must be smaller than --to {:g}", options.from, options.to));
   }
+  if (!std::isfinite(options.to / options.from)) {
+    throw UsageError(
+        fmt::format("--from {:g} and --to {:g} are too far apart", options.from, options.to));
+  }
   if (sync::describe_scheme(experiment.update.scheme).own_pace) {
     throw UsageError(
         fmt::format("find-rate needs ranks that step together, which {} ranks do not; add --set "
@@ -170,6 +174,11 @@ int find_rate(const FindRateOptions& options) {
   request.sweep = true;
   // The ranks print to nowhere; --format is about what this command prints.
   request.format = Format::text;
+  for (const char* key :
+       {"optimizer.schedule", "optimizer.learning_rate", "optimizer.final_learning_rate",
+        "optimizer.warmup_epochs", "train.epochs", "train.max_steps"}) {
+    refuse_setting(options.training, key, "find-rate has its own; see --from, --to and --steps");
+  }
   for (std::string& setting : sweep_settings(options)) {
     request.settings.push_back(std::move(setting));
   }
@@ -260,7 +269,7 @@ void add_find_rate(Command& root) {
       .with_default()
       .value("N");
   command.option("-o,--out", training.folder, "The run folder (default: a new one under runs/)")
-      .path("DIR");
+      .value("DIR");
   add_format_option(command, training.format, table_or_json, "table, or json: one object");
   add_placement_options(command, training.launch.placement);
   add_fabric_options(command, training.launch.fabric);

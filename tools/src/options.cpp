@@ -134,7 +134,7 @@ void add_flight_record_option(Command& command, std::filesystem::path& folder,
       .option("--flight-record", folder,
               "Where the ranks' last operations are written when the job fails (default: " +
                   otherwise + ")")
-      .path("DIR");
+      .value("DIR");
 }
 
 // A number and a unit, without a sign, a point or blanks between.

@@ -83,7 +83,7 @@ void add_link_options(Command& command, PlanRequest& request) {
   command
       .option("--tuning", request.tuning,
               "Take the first four from what 'rondo bench tune --format json' has written")
-      .path("FILE");
+      .value("FILE");
 }
 
 // What a rank computes with, and how much memory it has; `scaling` needs no search and no memory.
@@ -162,7 +162,7 @@ Option add_questions(Command& command, PlanRequest& request) {
   command.option("--metrics", request.metrics, "Take tau from a run's metrics.jsonl")
       .needs(scaling)
       .excludes(tau)
-      .path("FILE");
+      .value("FILE");
   return scaling;
 }
 

@@ -48,9 +48,10 @@ std::string title_of(const std::vector<std::string>& paths) {
 
 // The page is written even where something was damaged: it says what.
 int run_report(const ReportOptions& options) {
+  const fs::path out = output_of(options);
+  expect_output(out);  // said before anything is read
   const ReportSources sources = read_sources({options.paths.begin(), options.paths.end()});
   const nlohmann::json data = page_data(title_of(options.paths), sources);
-  const fs::path out = output_of(options);
   replace_file(out, page_of(data), "choose another file with --out");
   for (const auto& problem : data["problems"]) {
     say("rondo: {}\n", printable(problem.get<std::string>()));
@@ -77,7 +78,7 @@ void add_report(Command& root) {
   report
       .option("-o,--out", options->out,
               "The page (default: report.html in the one directory, else in this one)")
-      .path("FILE");
+      .value("FILE");
   report.footer(
       "The page needs no other file and no network. What is missing or damaged in a run is "
       "skipped\n"

@@ -350,12 +350,12 @@ void add_train(Command& root) {
       .option("-o,--out", options->folder,
               "The run folder (default: that of --resume PATH, or a new\n"
               "one under runs/)")
-      .path("DIR");
+      .value("DIR");
   train
       .option("--resume", options->resume,
               "Go on from a checkpoint: auto (the newest in --out that can be used, or begin), a\n"
               "run's folder, or a checkpoint's")
-      .path("auto|PATH");
+      .value("auto|PATH");
   // How rondo find-rate starts its ranks.
   train.flag("--sweep", options->sweep, "End where the loss diverges").hidden();
   // How a launcher that keeps the ranks' flight records starts them.

@@ -99,17 +99,6 @@ SchemeItem parse_scheme_item(std::string_view text) {
   return item;
 }
 
-void refuse_chosen_keys(const std::vector<std::string>& settings) {
-  for (const std::string_view setting : settings) {
-    const std::string_view key = trimmed(setting.substr(0, setting.find('=')));
-    if (key == "train.seed") {
-      throw UsageError("--set train.seed: choose seeds by --seeds or --seed-list");
-    }
-    if (key == "update.scheme")
-      throw UsageError("--set update.scheme: choose schemes by --schemes");
-  }
-}
-
 std::vector<SchemeItem> parse_scheme_items(const std::vector<std::string>& lists) {
   std::vector<SchemeItem> items;
   for (const std::string& list : lists) {

@@ -22,7 +22,4 @@ struct SchemeItem {
 /// Throws UsageError, also when two items would share a folder.
 [[nodiscard]] std::vector<SchemeItem> parse_scheme_items(const std::vector<std::string>& lists);
 
-/// Throws UsageError where one of `settings` (KEY=VALUE) is of a key that a comparison sets itself.
-void refuse_chosen_keys(const std::vector<std::string>& settings);
-
 }  // namespace rondo::tools

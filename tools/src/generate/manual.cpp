@@ -95,7 +95,7 @@ std::string status_section() {
       {{exit_done, "done"},
        {exit_failed, "a result is wrong, rondo doctor has found a problem, or another error"},
        {exit_usage, "the command line or the configuration is wrong"},
-       {exit_data, "the data cannot be read"},
+       {exit_data, "the data cannot be read, or a file cannot be written"},
        {exit_peer_lost, "a peer was lost, or a deadline passed"},
        {exit_not_finite, "the loss became NaN or Inf, or replicas differ"},
        {exit_stopped, "a run was stopped by SIGTERM, and has left a checkpoint"},

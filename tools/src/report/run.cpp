@@ -37,6 +37,8 @@ const char* needed_field(std::string_view kind) {
   return nullptr;
 }
 
+constexpr std::size_t most_damaged = 5;  // lines that are named; a file may be another's
+
 class EventReader {
  public:
   EventReader(const fs::path& file, ReportedRun& run) : file_(file), run_(run) {}
@@ -45,6 +47,9 @@ class EventReader {
     for_each_event(
         file_, [this](const Json& event) { add(event); },
         [this](std::size_t line) { damaged(line); });
+    if (damaged_ > most_damaged) {
+      problem(fmt::format("{} more lines are no JSON objects", damaged_ - most_damaged));
+    }
     if (!run_.start.is_object()) problem("there is no start event; it says what was run");
     if (!run_.end.is_object())
       problem("there is no end event: the run still goes on, or was killed");
@@ -56,9 +61,10 @@ class EventReader {
   }
 
   void damaged(std::size_t line) {
+    ++damaged_;
+    if (damaged_ > most_damaged) return;
     run_.problems.push_back(
         fmt::format("{}:{}: skipped: this line is no JSON object", file_.string(), line));
-    ++damaged_;
   }
 
   // An event of a later version is kept under its kind, and no curve asks for it.

@@ -73,11 +73,11 @@ void add_trained_options(Command& command, TrainedRequest& request) {
   command
       .option("--weights", request.weights,
               "A safetensors file (default: model.safetensors of the run, or model.weights)")
-      .path("FILE");
+      .value("FILE");
   command
       .option("--checkpoint", request.checkpoint,
               "A checkpoint of the run instead: newest, best, the number of a step, or a path")
-      .path("WHICH");
+      .value("WHICH");
   command.option("--set", request.settings, "Overrides a key of the configuration; may be repeated")
       .repeatable()
       .value("SECTION.KEY=VALUE");

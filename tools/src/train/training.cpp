@@ -366,6 +366,15 @@ void rewrite_config(const fs::path& folder, const train::Experiment& experiment)
 }
 
 // Options about links and memory become keys, so that config.toml repeats the run without them.
+void refuse_setting(const TrainRequest& request, std::string_view key, std::string_view advice) {
+  for (const std::string_view setting : request.settings) {
+    std::string_view own = setting.substr(0, setting.find('='));
+    while (own.ends_with(' ')) own.remove_suffix(1);
+    while (own.starts_with(' ')) own.remove_prefix(1);
+    if (own == key) throw UsageError(fmt::format("--set {}: {}", key, advice));
+  }
+}
+
 std::vector<std::string> all_settings(const TrainRequest& request) {
   std::vector<std::string> settings = request.settings;
   const FabricRequest& fabric = request.launch.fabric;

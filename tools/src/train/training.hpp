@@ -120,6 +120,10 @@ struct Training {
 /// configuration, and so of the run folder.
 [[nodiscard]] std::vector<std::string> all_settings(const TrainRequest& request);
 
+/// Throws UsageError "--set KEY: `advice`" where --set is of this key: a command that trains more
+/// than once, or for a purpose of its own, sets it itself.
+void refuse_setting(const TrainRequest& request, std::string_view key, std::string_view advice);
+
 /// --threads, else [train] threads; 0: as the launcher decides.
 [[nodiscard]] int threads_asked_for(const TrainRequest& request,
                                     const train::Experiment& experiment);

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
@@ -255,10 +256,16 @@ std::string why_no_checkpoint(const fs::path& path) {
 
 std::string read_manifest_text(const fs::path& checkpoint) {
   const fs::path path = checkpoint / manifest_name;
+  errno = 0;
   std::ifstream stream(path, std::ios::binary);
   if (!stream.is_open()) {
+    const int failure = errno;
     const std::string why = why_no_checkpoint(checkpoint);
-    if (why.empty()) fail_on_file(path, "is missing", read_remedy);
+    if (why.empty() && failure == ENOENT) fail_on_file(path, "is missing", read_remedy);
+    if (why.empty()) {
+      const std::string reason = std::generic_category().message(failure);
+      fail_on_file(path, fmt::format("cannot be read ({})", reason), read_remedy);
+    }
     fail_on_file(checkpoint, why,
                  "give the folder of a run that has checkpoints, or RUN/checkpoints/step-N");
   }
