@@ -2,6 +2,7 @@
 // suite runs on one node and on all ways between nodes, the second has what only one node shows.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <latch>
@@ -341,6 +342,19 @@ TEST(FailureTest, NoticesOtherOperationsTypesReductionsAndRoots) {
   });
 }
 
+// An error names the ranks of the World, whichever communicator it is of.
+TEST(FailureTest, NamesARootByItsRankInTheWorld) {
+  test::World(4).run([](World& world) {
+    Communicator pair = world.communicator().split(world.rank() / 2);
+    if (world.rank() < 2) return;
+    int value = 0;
+    const auto error = error_of(pair.broadcast(std::span(&value, 1), world.rank() - 2));
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error->what(), AllOf(HasSubstr("rank 2 broadcast #1 of 1 i32 from rank 2"),
+                                     HasSubstr("rank 3 broadcast #1 of 1 i32 from rank 3")));
+  });
+}
+
 // Each rank posts something that is right in itself; together they are not.
 TEST(FailureTest, NoticesOtherSharesAndRows) {
   test::World(2).run([](World& world) {
@@ -448,6 +462,38 @@ TEST(FailureTest, TellsThePeersOfTheNodeWhyARankGaveUp) {
       }
     });
   }
+}
+
+// The rank that finds the difference first gives up its message, and the other one looks into the
+// transport only then.
+TEST(FailureTest, IsTheSameOnARankThatReceivesALongMessage) {
+  std::atomic<bool> posted = false;
+  std::atomic<bool> found = false;
+  test::World{2}.run([&](World& world) {
+    Communicator group = world.communicator().split(0);
+    std::vector<std::uint8_t> data(20U << 20U);
+    std::vector<float> sum(1);
+    const bool sends = world.rank() == 0;
+    Request message = sends ? group.send(std::span<const std::uint8_t>(data), 1, 3)
+                            : group.recv(std::span(data), 0, 3);
+    world.communicator().barrier().wait();  // so that it has begun
+    if (sends) {
+      while (!posted) std::this_thread::yield();
+      EXPECT_EQ(error_of(group.barrier()).value().code(), Errc::mismatch);
+      found = true;
+    } else {
+      Request other = group.allreduce(std::span(sum));
+      posted = true;
+      while (!found) std::this_thread::yield();
+      for (Request* request : {&message, &other}) {
+        const auto error = error_of(std::move(*request));
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::mismatch);
+        EXPECT_THAT(error->what(), AllOf(HasSubstr("allreduce #1"), HasSubstr("barrier #1")));
+      }
+    }
+    world.communicator().barrier().wait();
+  });
 }
 
 // Messages between two ranks need no third one.

@@ -197,24 +197,27 @@ class Channel {
 /// communicator makes an Error of it that names the rank, its host and the operation.
 class LinkFailure : public std::exception {
  public:
-  LinkFailure(std::size_t member, std::string what, bool truncated)
-      : member_(member), what_(std::move(what)), truncated_(truncated) {}
+  /// `error` is that of the transfer.
+  LinkFailure(std::size_t member, std::string what, std::int32_t error)
+      : member_(member), what_(std::move(what)), error_(error) {}
   [[nodiscard]] std::size_t member() const noexcept { return member_; }
   /// The message was longer than the memory of its receive: ranks differ, none is lost.
-  [[nodiscard]] bool truncated() const noexcept { return truncated_; }
+  [[nodiscard]] bool truncated() const noexcept { return error_ == Transfer::truncated; }
+  /// This rank lacks memory: the peer is not at fault.
+  [[nodiscard]] bool lacks_memory() const noexcept { return error_ == Transfer::no_memory; }
+  [[nodiscard]] std::int32_t error() const noexcept { return error_; }
   [[nodiscard]] const char* what() const noexcept override { return what_.c_str(); }
 
  private:
   std::size_t member_;
   std::string what_;
-  bool truncated_;
+  std::int32_t error_;
 };
 
 /// Throws LinkFailure when `transfer`, to or from `member`, has failed.
 inline void throw_if_failed(const Channel& channel, std::size_t member, const Transfer& transfer) {
   if (!transfer.failed()) return;
-  throw LinkFailure(member, channel.link(member).error_text(transfer),
-                    transfer.error == Transfer::truncated);
+  throw LinkFailure(member, channel.link(member).error_text(transfer), transfer.error);
 }
 
 /// One message of an operation, to or from a member. Lives in its operation, and is cancelled with

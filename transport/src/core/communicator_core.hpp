@@ -168,6 +168,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void check_all_fingerprints();
 
   [[nodiscard]] std::string describe(const OperationRecord& record) const;
+  [[nodiscard]] std::string describe(shm::Fingerprint fingerprint, std::uint64_t sequence) const;
   [[nodiscard]] const Group& group() const noexcept { return group_; }
   [[nodiscard]] Group& group() noexcept { return group_; }
   [[nodiscard]] WorldCore& world() const noexcept { return *world_; }

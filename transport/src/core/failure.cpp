@@ -196,12 +196,18 @@ void CommunicatorCore::defer_failure(const Error& error) {
   deferred_at_ = std::chrono::steady_clock::now();
 }
 
-// A message that was too long is a mismatch of both ranks, any other error looks like a lost peer.
+// A message that was too long is a mismatch of both ranks, memory is lacked by this one, and any
+// other error looks like a lost peer.
 void CommunicatorCore::defer_failure(const LinkFailure& failure, const OperationRecord* record) {
   const int rank = group_.members[failure.member()].world_rank;
   const std::string operation = record != nullptr ? describe(*record) : "a message";
   const std::string here = " while rank " + std::to_string(world_->rank()) + " was in " +
                            operation + ": " + failure.what();
+  if (failure.lacks_memory()) {
+    return defer_failure(Error(Errc::out_of_memory,
+                               name_rank(*world_, world_->rank()) + " lacks memory" + here,
+                               world_->detail_of(world_->rank(), operation)));
+  }
   const std::string what =
       failure.truncated()
           ? name_rank(*world_, rank) + " sent a longer message than was expected" + here
@@ -220,6 +226,14 @@ void CommunicatorCore::take_failure_of_peers(const Error& failure) {
 
 void CommunicatorCore::check_deferred_failure() {
   if (multi_node_) compare_all_headers();
+  // A member that gave up has cancelled its messages, and its note says why.
+  if (deferred_failure_->code() == Errc::peer_lost) {
+    const auto others = [this](const Member& member) {
+      return &member != &group_.members[group_.index()] && has_failed(member);
+    };
+    const auto failed = std::ranges::find_if(group_.members, others);
+    if (failed != group_.members.end()) return poison(failure_of(*failed));
+  }
   if (std::chrono::steady_clock::now() - deferred_at_ >= reason_limit) poison(deferred_failure());
 }
 

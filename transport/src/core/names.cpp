@@ -86,7 +86,14 @@ std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) 
 
 std::string CommunicatorCore::describe(const OperationRecord& record) const {
   if (!record.ordered) return describe_parts(record);
-  return transport::describe(record.posted.fingerprint, record.posted.sequence - first_ + 1);
+  return describe(record.posted.fingerprint, record.posted.sequence);
+}
+
+// All ranks that errors name are the World's.
+std::string CommunicatorCore::describe(shm::Fingerprint fingerprint, std::uint64_t sequence) const {
+  const auto root = static_cast<std::size_t>(fingerprint.root);
+  if (root < group_.count()) fingerprint.root = group_.members[root].world_rank;
+  return transport::describe(fingerprint, sequence - first_ + 1);
 }
 
 // "sendrecv with rank 1, 3": a peer that is both sent to and received from is named once.

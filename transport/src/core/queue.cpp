@@ -484,8 +484,7 @@ void CommunicatorCore::compare(const OperationRecord& record, std::size_t member
   const std::string mine = describe(record);
   throw Error(Errc::mismatch,
               "ranks posted different operations: rank " + std::to_string(world_->rank()) + " " +
-                  mine + ", rank " + std::to_string(peer) + " " +
-                  transport::describe(theirs, sequence - first_ + 1) +
+                  mine + ", rank " + std::to_string(peer) + " " + describe(theirs, sequence) +
                   "; all ranks must post the same collectives in the same order",
               world_->detail_of(peer, mine));
 }

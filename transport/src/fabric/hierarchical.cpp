@@ -65,7 +65,7 @@ Progress HierarchicalOperation::step(Group& group, const Posted& posted) {
     moved = run_exchanges(group, posted) || moved;
   } catch (const LinkFailure& failure) {
     const std::size_t member = levels_->nodes[failure.member()][levels_->node_rank];
-    throw LinkFailure(member, failure.what(), failure.truncated());
+    throw LinkFailure(member, failure.what(), failure.error());
   }
   moved = run_before(group, posted) || moved;
   done_ = finished_ == shape.blocks;

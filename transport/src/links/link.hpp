@@ -24,8 +24,9 @@ enum class TransferState : std::uint8_t { idle, pending, done, failed };
 /// One message in flight over a Link. It lives where its operation lives: the link refers to it,
 /// and to the message's memory, until it is done, failed or cancelled.
 struct Transfer {
-  /// The one error number that all links have in common; their others are their own.
+  /// The error numbers that links have in common; their others are their own.
   static constexpr std::int32_t truncated = -1;  ///< longer than the memory of its receive
+  static constexpr std::int32_t no_memory = -6;  ///< this rank lacks memory of the link's
 
   Transfer() noexcept = default;
   Transfer(const Transfer&) = delete;

@@ -66,7 +66,9 @@ class RONDO_TRANSPORT_API Request {
 
   /// Gives up a recv() or wait_signal() that is still pending, and frees its memory; the Request is
   /// empty then. What was sent for it goes to the next of its peer and tag, unless it has begun to
-  /// arrive. Anything else is left as it is.
+  /// arrive. Anything else is left as it is, but for UCX and libfabric: there a long message that
+  /// has begun, and whose sender does not look into the transport for half a second, is given up
+  /// together with the connection, and all communicators of the two ranks fail.
   void cancel() noexcept;
 
   /// Does it stand for no operation?

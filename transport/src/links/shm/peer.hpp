@@ -25,8 +25,8 @@ enum class Failure : std::int32_t {
   truncated = Transfer::truncated,
   withdrawn = 1,
   cancelled,
-  no_memory,
-  unreachable
+  unreachable,
+  no_memory = Transfer::no_memory,
 };
 
 /// A message that has come, or has been announced.

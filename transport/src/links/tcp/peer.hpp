@@ -24,7 +24,7 @@ enum class Failure : std::int32_t {
   unknown_peer = -3,
   closed = -4,   ///< the peer has closed its link, or died
   refused = -5,  ///< it did not take the connection
-  no_memory = -6,
+  no_memory = Transfer::no_memory,
   link_closed = -7,  ///< this rank has closed its link
   given_up = -8,     ///< this rank has given up a long message that had begun
 };
