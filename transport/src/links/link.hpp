@@ -26,7 +26,9 @@ enum class TransferState : std::uint8_t { idle, pending, done, failed };
 struct Transfer {
   /// The error numbers that links have in common; their others are their own.
   static constexpr std::int32_t truncated = -1;  ///< longer than the memory of its receive
-  static constexpr std::int32_t no_memory = -6;  ///< this rank lacks memory of the link's
+  /// This rank lacks memory of the link's. No library's own number: UCX has -1 to -100, libfabric
+  /// positive ones.
+  static constexpr std::int32_t no_memory = -1001;
 
   Transfer() noexcept = default;
   Transfer(const Transfer&) = delete;
