@@ -121,6 +121,7 @@ class Mistakes(unittest.TestCase):
         self.refuses(ValueError, "deadline is -1", rondo.World.make_threads, 1, deadline=-1)
         self.refuses(ValueError, "deadline is nan", rondo.World.make_threads, 1, deadline=math.nan)
         self.refuses(TypeError, "a number of seconds", rondo.World.make_threads, 1, deadline="3")
+        rondo.World.make_threads(1, deadline=numpy.int16(120))[0].close()
         self.refuses(ValueError, "have a NUL", rondo.World.make_threads, 1, fabric="auto\0x")
         self.refuses(ValueError, "at least one", rondo.World.make_threads, 0)
         for name, value in (

@@ -1,6 +1,7 @@
 """What callers pass, checked and turned into what rondo.h takes: arrays, operations, options."""
 
 import ctypes
+import decimal
 import numbers
 import operator
 import os
@@ -103,8 +104,9 @@ def _path(text, name):
 
 def _milliseconds(seconds, name):
     """Of a time; at least 1, for 0 means the default."""
-    if not isinstance(seconds, numbers.Real):
+    if not isinstance(seconds, (numbers.Real, decimal.Decimal)):
         raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
+    seconds = float(seconds)  # integers of NumPy may be short
     if not seconds >= 0:
         raise ValueError(f"{name} is {seconds}; it must be at least 0 seconds")
     return max(1, round(min(seconds, A_CENTURY) * 1000))

@@ -47,7 +47,7 @@ def adopt(tensor, group=None):
     this very group. Its memory is copied once, and once more at the release; other threads must
     not write to it, or to what lies beside it on its first and last page, meanwhile. A tensor that
     gets other memory, as those of a model by half(), is that without being adopted; its storage
-    cannot be resized until the release.
+    cannot be resized until the release, and must not be moved by share_memory_().
     """
     backend = _backend_of(group or dist.distributed_c10d._get_default_group())
     if backend is None:

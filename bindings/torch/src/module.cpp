@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -101,6 +103,45 @@ Engine::Pause pause_completions(Engine& engine) {
 }
 
 /// A tensor whose memory is in the arena, for a `with` statement.
+/// Keeps a storage, and its size, until the last one of it is gone.
+class KeptStorage {
+ public:
+  explicit KeptStorage(const at::Tensor& tensor) : storage_(tensor.storage()) {
+    const std::lock_guard lock(mutex());
+    Kept& kept = all()[storage_.unsafeGetStorageImpl()];
+    if (kept.count++ > 0) return;
+    kept.resizable = storage_.resizable();
+    storage_.unsafeGetStorageImpl()->set_resizable(false);
+  }
+  KeptStorage(const KeptStorage&) = delete;
+  KeptStorage& operator=(const KeptStorage&) = delete;
+  ~KeptStorage() {
+    const std::lock_guard lock(mutex());
+    c10::StorageImpl* const storage = storage_.unsafeGetStorageImpl();
+    const auto found = all().find(storage);
+    if (--found->second.count > 0) return;
+    // share_memory_() takes the allocator away.
+    if (found->second.resizable && storage->allocator() != nullptr) storage->set_resizable(true);
+    all().erase(found);
+  }
+
+ private:
+  struct Kept {
+    int count = 0;
+    bool resizable = false;
+  };
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static std::map<c10::StorageImpl*, Kept>& all() {
+    static auto& kept = *new std::map<c10::StorageImpl*, Kept>;  // needed at the interpreter's end
+    return kept;
+  }
+
+  c10::Storage storage_;
+};
+
 class Adopted {
  public:
   Adopted(const c10::intrusive_ptr<Base>& group, at::Tensor tensor) : tensor_(std::move(tensor)) {
@@ -112,11 +153,10 @@ class Adopted {
                           tensor_.is_non_overlapping_and_dense(),
                       "rondo.torch.adopt: takes dense tensors on the CPU");
     engine_ = ours->engine();
-    storage_ = tensor_.storage();
     memory_ = engine_->adopt({static_cast<std::byte*>(tensor_.data_ptr()), tensor_.nbytes()},
                              pause_completions(*engine_));
-    resizable_ = storage_.resizable();
-    storage_.unsafeGetStorageImpl()->set_resizable(false);
+    // A tensor may get another storage, while the memory of this one is adopted.
+    storage_.emplace(tensor_);
   }
   Adopted(const Adopted&) = delete;
   Adopted& operator=(const Adopted&) = delete;
@@ -124,15 +164,14 @@ class Adopted {
 
   void release() {
     engine_->release(memory_, pause_completions(*engine_));
-    if (std::exchange(resizable_, false)) storage_.unsafeGetStorageImpl()->set_resizable(true);
+    storage_.reset();
   }
   [[nodiscard]] const at::Tensor& tensor() const noexcept { return tensor_; }
 
  private:
   std::shared_ptr<Engine> engine_;
   at::Tensor tensor_;
-  c10::Storage storage_;  // a tensor may get another one, while the memory of this is adopted
-  bool resizable_ = false;
+  std::optional<KeptStorage> storage_;
   transport::AdoptedMemory memory_;
 };
 
