@@ -132,6 +132,19 @@ TEST_F(ReportTest, NamesDamagedLinesAndShowsTheOthers) {
   EXPECT_EQ(curve("Test accuracy")[0]["y"], Json({50.0, 70.0}));
 }
 
+TEST_F(ReportTest, NamesARunThatCannotBeReadAndShowsTheOthers) {
+  write_run(at("a"), {});
+  write_run(at("b"), {});
+  fs::remove(at("a") / "metrics.jsonl");
+  fs::create_directory(at("a") / "metrics.jsonl");
+
+  const Ended ended = report({"a", "b"});
+
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("metrics.jsonl: cannot be read: Is a directory"));
+  EXPECT_EQ(curve("Test accuracy").size(), 1U);
+}
+
 TEST_F(ReportTest, NamesAFewLinesOfAFileThatIsNoLog) {
   write_run(at("run"), {});
   std::ofstream log(at("run") / "metrics.jsonl");

@@ -54,7 +54,10 @@ void expect_output(const std::filesystem::path& file) {
   // A slip of the shell's completion would cost a run.
   constexpr auto kept = std::to_array<std::string_view>(
       {"metrics.jsonl", "config.toml", "token_trace.jsonl", "manifest.json", "compare.csv"});
-  if (std::ranges::find(kept, file.filename().string()) == kept.end() || !is_there(file)) return;
+  const bool is_model =
+      file.filename() == "model.safetensors" && is_there(file.parent_path() / "metrics.jsonl");
+  const bool is_kept = std::ranges::find(kept, file.filename().string()) != kept.end();
+  if ((!is_kept && !is_model) || !is_there(file)) return;
   throw UsageError(file.string() +
                    ": is a file that a run or a comparison needs; give another name");
 }

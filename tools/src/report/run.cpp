@@ -259,11 +259,15 @@ ReportedRun read_reported_run(const fs::path& folder) {
                     folder.string()));
   }
   if (has_metrics) {
-    EventReader(metrics, run).read();
+    try {
+      EventReader(metrics, run).read();
+      run.record = read_run_record(metrics);
+    } catch (const train::DataError& error) {
+      run.problems.emplace_back(error.what());
+    }
   } else {
     run.problems.push_back(metrics.string() + ": there is no such file, so there are no curves");
   }
-  run.record = read_run_record(metrics);
   read_keys(run);
   return run;
 }

@@ -365,7 +365,6 @@ void rewrite_config(const fs::path& folder, const train::Experiment& experiment)
   write_config(folder, to_toml(experiment));
 }
 
-// Options about links and memory become keys, so that config.toml repeats the run without them.
 void refuse_setting(const TrainRequest& request, std::string_view key, std::string_view advice) {
   for (const std::string_view setting : request.settings) {
     std::string_view own = setting.substr(0, setting.find('='));
@@ -375,6 +374,7 @@ void refuse_setting(const TrainRequest& request, std::string_view key, std::stri
   }
 }
 
+// Options about links and memory become keys, so that config.toml repeats the run without them.
 std::vector<std::string> all_settings(const TrainRequest& request) {
   std::vector<std::string> settings = request.settings;
   const FabricRequest& fabric = request.launch.fabric;
