@@ -44,14 +44,14 @@ void finish(Trainer& trainer) {
 // Ranks that throw NumericError alike can complete the last checkpoint from before. Of ranks that
 // step alone the World is aborted: there one that was not complete stays unfinished, as where a
 // program's own part throws it on one rank.
-void run(Trainer& trainer) {
+void run(const transport::World& world, Trainer& trainer) {
   trainer.join();
   trainer.announce();
   if (trainer.trains()) trainer.remove_model();
   try {
     while (!trainer.done()) trainer.run_epoch();
   } catch (const NumericError& numeric) {
-    if (!is_thrown_by_all()) throw;
+    if (world.size() > 1 && !is_thrown_by_all()) throw;
     try {
       trainer.complete_checkpoints();
     } catch (const transport::Error&) {  // NOLINT(bugprone-empty-catch): the first error matters
@@ -116,7 +116,7 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   Experiment experiment = wanted;
   if (given.threads > 0 || wanted.train.threads == 0) experiment.train.threads = options.threads;
   agree_on(world, [&] { options.make_scheme = own_scheme_of(experiment, given); });
-  expect_same_parts(world, options);
+  expect_same_parts(world, given);
   // Rank 0 may have to wait for an earlier run in the folder.
   if (world.rank() != 0) log.emplace(options, world.rank());
   agree_on_first_rank(world, [&] { log.emplace(options, 0); });
@@ -134,7 +134,7 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), std::move(options), *log); });
   try {
     end_together(world, [&] {
-      run(*trainer);
+      run(world, *trainer);
       // Written as the last thing: a file without an end event is of a run that was killed, or goes
       // on.
       const RunSummary summary = trainer->summary(reason_of_end(*trainer));
