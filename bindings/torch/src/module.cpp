@@ -102,7 +102,6 @@ Engine::Pause pause_completions(Engine& engine) {
   return engine.pause_completions();
 }
 
-/// A tensor whose memory is in the arena, for a `with` statement.
 /// Keeps a storage, and its size, until the last one of it is gone.
 class KeptStorage {
  public:
@@ -142,6 +141,7 @@ class KeptStorage {
   c10::Storage storage_;
 };
 
+/// A tensor whose memory is in the arena, for a `with` statement.
 class Adopted {
  public:
   Adopted(const c10::intrusive_ptr<Base>& group, at::Tensor tensor) : tensor_(std::move(tensor)) {
