@@ -314,6 +314,32 @@ TEST(OfiLinkTest, GivesUpALargeSendToALinkThatIsGone) {
   EXPECT_TRUE(send.failed());
 }
 
+// Its sender has begun, and stops. libfabric 1.17 crashed when the connection was closed.
+TEST(OfiLinkTest, GivesUpALargeReceiveThatIsComingIn) {
+  Links links(3);
+  const std::vector<std::byte> data(128 * mebibyte, std::byte{1});
+  std::vector<std::byte> received(data.size());
+  Transfer send;
+  Transfer recv;
+  links[1].post_recv(0, 7, received, recv);
+  links[0].post_send(1, 7, data, send);
+  ASSERT_TRUE(links.finish([&] { return received.front() == std::byte{1}; }));
+
+  links[1].cancel(recv);
+
+  EXPECT_TRUE(recv.failed());
+  const std::vector<std::byte> other = pattern(mebibyte);
+  std::vector<std::byte> arrived(other.size());
+  Transfer to_third;
+  Transfer of_second;
+  links[2].post_recv(1, 9, arrived, of_second);
+  links[1].post_send(2, 9, other, to_third);
+  ASSERT_TRUE(links.finish(of_second) && links.finish(to_third));
+  EXPECT_TRUE(of_second.done() && to_third.done());
+  EXPECT_TRUE(arrived == other);
+  links[0].cancel(send);
+}
+
 // Ranks 0, 1 and 2 of a link know each other, and rank 0 has a message under way that rank 1 does
 // not fetch.
 class OfiCancelledSendTest : public testing::Test {

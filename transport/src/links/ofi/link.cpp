@@ -15,6 +15,7 @@
 #include "links/ofi/link.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <new>
 
@@ -24,6 +25,7 @@
 #include <rdma/fi_tagged.h>
 #include <sys/uio.h>
 
+#include "links/ofi/sockets.hpp"
 #include "links/plugin.hpp"
 
 namespace rondo::transport::ofi {
@@ -431,7 +433,24 @@ void OfiLink::cancel(Transfer& transfer) noexcept {
     return;
   }
   if (cancel_alone(message, transfer)) return;
-  if (!close_connection(message.peer)) fail_everything(error_link_lost);
+  const std::int32_t peer = message.peer;
+  if (message.kind == OfiMessage::Kind::recv) cut_connection(peer, transfer);
+  if (!close_connection(peer)) fail_everything(error_link_lost);
+}
+
+/// Ends `transfer`, a receive that is coming in, as the death of its peer would. libfabric 1.17
+/// crashes where it closes a TCP connection by itself while it fetches a message over it.
+void OfiLink::cut_connection(std::int32_t rank, const Transfer& transfer) noexcept {
+  if (endpoint_.provider() != "tcp;ofi_rxm") return;
+  sockaddr_storage own = {};
+  sockaddr_storage peer = {};
+  std::size_t bytes = sizeof(peer);
+  const fi_addr_t address = peers_[static_cast<std::size_t>(rank)].address;
+  if (fi_av_lookup(endpoint_.av.get(), address, &peer, &bytes) != 0) return;
+  std::memcpy(&own, endpoint_.name.data(), std::min(endpoint_.name.size(), sizeof(own)));
+  cut_connections(own, peer);
+  const auto deadline = patience_.deadline();
+  while (transfer.pending() && Clock::now() < deadline) progress();
 }
 
 /// True when libfabric has cancelled or completed `message` in time.

@@ -187,6 +187,7 @@ class OfiLink final : public Link {
 
   // Giving up.
   bool cancel_alone(OfiMessage& message, const Transfer& transfer) noexcept;
+  void cut_connection(std::int32_t rank, const Transfer& transfer) noexcept;
   bool close_connection(std::int32_t rank) noexcept;
   [[nodiscard]] bool has_posted(std::int32_t rank) noexcept;
   void abandon(OfiMessage& message, std::int32_t error) noexcept;

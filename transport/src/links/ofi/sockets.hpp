@@ -1,0 +1,14 @@
+#pragma once
+
+#include <sys/socket.h>
+
+namespace rondo::transport::ofi {
+
+/// Ends the TCP connections of this process between a libfabric endpoint that listens at `own` and
+/// one that listens at `peer`; its other end notices, as when a process dies. Of those that were
+/// accepted it is only known from which address they came: they end for all endpoints there.
+///
+/// For a connection that libfabric holds and gives no way to close. Looks at all descriptors.
+void cut_connections(const sockaddr_storage& own, const sockaddr_storage& peer) noexcept;
+
+}  // namespace rondo::transport::ofi
