@@ -48,7 +48,10 @@ struct Tuned {
 
 Tuned read_tuning(const std::filesystem::path& path) {
   const std::string text = read_file(path);
-  if (text.empty()) throw UsageError("--tuning: " + path.string() + " cannot be read, or is empty");
+  if (text.empty()) {
+    throw UsageError("--tuning: " + path.string() +
+                     " cannot be read, or is empty; let 'rondo bench tune --format json' write it");
+  }
   Tuned tuned;
   try {
     const auto object = nlohmann::json::parse(text);
