@@ -357,7 +357,7 @@ class Memory(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "read-only"):
             WORLD.adopt(array)
 
-    def test_adopted_arrays_that_nobody_else_keeps(self):
+    def test_adopted_arrays_without_another_reference(self):
         before = WORLD.arena_bytes
         for _ in range(3):
             adopted = WORLD.adopt(numpy.ones(300_000))

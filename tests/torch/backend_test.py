@@ -319,7 +319,7 @@ def adoption(rank, ranks):
         dist.all_reduce(tensor)
     expect(not chosen.contains(tensor), "a released tensor does not")
     expect(bool((tensor == ranks * (ranks + 1) / 2).all()), "a sum of adopted memory")
-    # The tensor gets other memory, and the adopted one is nobody's but for the release.
+    # The tensor gets other memory; the adopted one must stay until its release.
     for replace in ("half", "data"):
         module = torch.nn.Linear(300, 300)
         held = rondo.torch.adopt(module.weight)

@@ -189,7 +189,7 @@ class Adopted:
         handle, self._handle = self._handle, None
         if handle:
             _c.rondo_adopted_free(handle)
-        self.array = None  # behind it: perhaps nobody else keeps the memory
+        self.array = None  # after the memory is released: this may be its last reference
 
     def __enter__(self):
         return self.array

@@ -45,9 +45,9 @@ def adopt(tensor, group=None):
 
     Until release() of what is returned, or the end of `with`, the tensor is reduced in one pass by
     this very group. Its memory is copied once, and once more at the release; other threads must
-    not write to it, or to what lies beside it on its first and last page, meanwhile. A tensor that
-    gets other memory, as those of a model by half(), is that without being adopted; its storage
-    cannot be resized until the release, and must not be moved by share_memory_().
+    not write to it, or to what lies beside it on its first and last page, meanwhile. Until the
+    release its storage cannot be resized, and must not be moved by share_memory_(). Where the
+    tensor gets other memory, as by half() of its model, that memory is not adopted.
     """
     backend = _backend_of(group or dist.distributed_c10d._get_default_group())
     if backend is None:
