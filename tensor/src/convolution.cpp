@@ -16,12 +16,15 @@
 
 #include "amx_weight_gradient.hpp"
 #include "direct_weight_gradient.hpp"
+#include "onednn_calls.hpp"
+#include "onednn_self_test.hpp"
 #include "weighted_layer.hpp"
 
 namespace rondo::tensor {
 
 using dnnl::algorithm;
 using dnnl::memory;
+using onednn::Pass;
 
 namespace {
 
@@ -84,47 +87,28 @@ memory::desc plain_weights(const ConvolutionSpec& spec) {
           spec.groups == 1 ? tag::oihw : tag::goihw};
 }
 
-// With more padding on the right than on the left this kernel of oneDNN 2.6 was seen to read one
-// tap too many, from the next row: at stride 1, with at least 4 columns of padding, for some widths
-// and numbers of channels. Ranks at the right border of images that are split by columns have such
-// padding. The rule covers all that was seen, and more.
-bool is_broken(const dnnl::convolution_forward::primitive_desc& desc, const ConvolutionSpec& spec) {
-  return std::string_view(desc.impl_info_str()).starts_with("brgconv:") && spec.stride == 1 &&
-         spec.pad_right >= 4 && spec.pad_left < spec.pad_right;
+// Says of an operation for which oneDNN has no sound kernel why, and what to do.
+[[noreturn]] void refuse(Pass pass, const ConvolutionSpec& spec) {
+  std::string reason = ": none of oneDNN's kernels computes this layer correctly";
+  for (const onednn::Defect& defect : onednn::defects()) {
+    if (defect.pass != pass || !defect.concerns(spec)) continue;
+    reason = ": oneDNN's kernel " + std::string(defect.kernel) + " " + std::string(defect.effect) +
+             "; " + std::string(defect.remedy);
+  }
+  throw std::runtime_error(describe(spec) + reason);
 }
 
-// The first of oneDNN's kernels, from the fastest on, that is not broken.
+// The first of oneDNN's kernels, from the fastest on, that is sound.
 dnnl::convolution_forward::primitive_desc forward_of(const ConvolutionSpec& spec,
                                                      const Descriptions& d, const Engine::Impl& on,
                                                      const dnnl::primitive_attr& attributes) {
-  // next_impl() refers to it.
-  const dnnl::convolution_forward::desc operation(dnnl::prop_kind::forward_training,
-                                                  algorithm::convolution_direct, d.x, d.weights,
-                                                  d.bias, d.result, d.strides, d.before, d.after);
-  dnnl::convolution_forward::primitive_desc desc(operation, attributes, on.cpu());
-  while (is_broken(desc, spec)) {
-    if (desc.next_impl()) continue;
-    throw std::runtime_error(describe(spec) +
-                             ": oneDNN's kernel is broken for this padding; split the layer by "
-                             "rows, not by columns");
-  }
-  return desc;
-}
-
-// oneDNN 2.6 corrupts the heap in this kernel with fewer than 8 channels and a stride. It has no
-// other for that shape but its reference kernel.
-bool is_broken(const dnnl::convolution_backward_weights::primitive_desc& desc,
-               const ConvolutionSpec& spec) {
-  return std::string_view(desc.impl_info_str()) == "jit_1x1:avx2" && spec.stride > 1 &&
-         spec.input.c < 8;
-}
-
-// A run that goes on with a damaged heap fails later and elsewhere, so what our own loops do not
-// cover is refused when the layer is made.
-std::shared_ptr<const OwnWeightGradient> instead_of_broken_kernel(const ConvolutionSpec& spec) {
-  if (!spec.bias && spec.groups == 1) return std::make_shared<DirectWeightGradient>(spec);
-  throw std::runtime_error(describe(spec) +
-                           ": oneDNN's kernel is broken on AVX2; use 8 channels, or no bias");
+  auto kernel = onednn::forward_kernel<dnnl::convolution_forward>(
+      {on.cpu(), attributes},
+      [&](const auto& desc) { return onednn::is_sound(on, Pass::forward, desc, spec); },
+      dnnl::prop_kind::forward_training, algorithm::convolution_direct, d.x, d.weights, d.bias,
+      d.result, d.strides, d.before, d.after);
+  if (!kernel) refuse(Pass::forward, spec);
+  return kernel;
 }
 
 // With stride 1 the gradient of the input is a convolution of dy, whose forward kernel is a little
@@ -150,61 +134,52 @@ dnnl::primitive_desc_base mirrored_backward_data(const ConvolutionSpec& spec,
                       spec.input.c >= vector && spec.filters >= vector;
   if (!possible || !faster || spec.groups > 1) return {};
   const auto desc = forward_of(mirrored, Descriptions(mirrored), on, scratchpad_attributes());
-  // In oneDNN 2 the kernels of this family are those for AVX-512.
+  // The kernels of this family are those for AVX-512.
   if (!std::string_view(desc.impl_info_str()).starts_with("brgconv:")) return {};
   return desc;
 }
 
-// Does some window read an element of the image through this row or column of the kernel?
-bool reads_image(std::int64_t tap, std::int64_t padding, std::int64_t extent, std::int64_t windows,
-                 std::int64_t stride) {
-  for (std::int64_t i = 0; i < windows; ++i) {
-    const std::int64_t at = i * stride + tap - padding;
-    if (at >= 0 && at < extent) return true;
-  }
-  return false;
-}
-
-// The taps of a filter that read nothing but padding: their gradient is zero. In bf16 oneDNN 2.6
-// leaves there what the memory held, where an image is narrower than the stride.
-std::vector<std::size_t> taps_in_padding(const ConvolutionSpec& spec) {
-  std::vector<std::size_t> taps;
-  if (spec.type != DataType::bf16 || spec.stride == 1) return taps;
-  const Shape output = spec.output();
-  for (std::int64_t h = 0; h < spec.kernel_h; ++h) {
-    const bool row = reads_image(h, spec.pad_top, spec.input.h, output.h, spec.stride);
-    for (std::int64_t w = 0; w < spec.kernel_w; ++w) {
-      if (row && reads_image(w, spec.pad_left, spec.input.w, output.w, spec.stride)) continue;
-      taps.push_back(static_cast<std::size_t>(h * spec.kernel_w + w));
-    }
-  }
-  return taps;
-}
-
-// For 1x1 filters of an odd number, and some numbers of pixels (30 x 30 among them), this kernel of
-// oneDNN 2.6 returns sums that have nothing to do with the input gradient.
-bool is_broken(const dnnl::convolution_backward_data::primitive_desc& desc,
-               const ConvolutionSpec& spec) {
-  return std::string_view(desc.impl_info_str()).starts_with("jit_bf16_1x1:") &&
-         spec.filters / spec.groups % 2 != 0;
-}
-
-// The first of oneDNN's kernels that is not broken. `hint` is the forward kernel.
+// As forward_of(). `hint` is the forward kernel.
 dnnl::convolution_backward_data::primitive_desc backward_data_of(
     const ConvolutionSpec& spec, const Descriptions& d, const Engine::Impl& on,
     const dnnl::convolution_forward::primitive_desc& hint) {
-  // next_impl() refers to it.
-  const dnnl::convolution_backward_data::desc operation(
+  auto kernel = onednn::backward_kernel<dnnl::convolution_backward_data>(
+      {on.cpu(), scratchpad_attributes()}, hint,
+      [&](const auto& desc) { return onednn::is_sound(on, Pass::backward_data, desc, spec); },
       algorithm::convolution_direct, d.dx, d.weights, d.y, d.strides, d.before, d.after);
-  dnnl::convolution_backward_data::primitive_desc desc(operation, scratchpad_attributes(), on.cpu(),
-                                                       hint);
-  while (is_broken(desc, spec)) {
-    if (desc.next_impl()) continue;
-    throw std::runtime_error(describe(spec) +
-                             ": oneDNN's kernel is broken for an odd number of filters in bf16; "
-                             "take an even one");
+  if (!kernel) refuse(Pass::backward_data, spec);
+  return kernel;
+}
+
+// A run that goes on with a damaged heap fails later and elsewhere, so what our plain loops do not
+// cover is refused when the layer is made.
+std::shared_ptr<const OwnWeightGradient> instead_of_broken_kernel(const ConvolutionSpec& spec) {
+  if (spec.bias || spec.groups > 1 || spec.type != DataType::f32) {
+    refuse(Pass::backward_weights, spec);
   }
-  return desc;
+  return std::make_shared<DirectWeightGradient>(spec);
+}
+
+// Where oneDNN's kernel is not sound, and all that it has besides is a reference kernel, loops of
+// our own compute the gradient.
+void choose_backward_weights(LayerKernels& kernels, const ConvolutionSpec& spec,
+                             const Descriptions& d, const Engine::Impl& on,
+                             const dnnl::convolution_forward::primitive_desc& hint) {
+  bool broken = false;
+  const auto kernel = onednn::backward_kernel<dnnl::convolution_backward_weights>(
+      {on.cpu(), scratchpad_attributes()}, hint,
+      [&](const auto& desc) {
+        const bool sound = onednn::is_sound(on, Pass::backward_weights, desc, spec);
+        broken = broken || !sound;
+        return sound;
+      },
+      algorithm::convolution_direct, d.x, d.weight_gradient, d.bias, d.y, d.strides, d.before,
+      d.after);
+  if (broken && (!kernel || is_reference(kernel))) {
+    kernels.own_backward_weights = instead_of_broken_kernel(spec);
+  } else {
+    kernels.backward_weights = kernel;
+  }
 }
 
 // Empty where the CPU or the spec leaves the work to oneDNN.
@@ -233,15 +208,7 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
   if (spec.weight_gradient == WeightGradient::unused) return kernels;
   kernels.own_backward_weights = own_weight_gradient(spec);
   if (kernels.own_backward_weights) return kernels;
-  const dnnl::convolution_backward_weights::primitive_desc weights(
-      {algorithm::convolution_direct, d.x, d.weight_gradient, d.bias, d.y, d.strides, d.before,
-       d.after},
-      attributes, on.cpu(), hint);
-  if (is_broken(weights, spec)) {
-    kernels.own_backward_weights = instead_of_broken_kernel(spec);
-  } else {
-    kernels.backward_weights = weights;
-  }
+  choose_backward_weights(kernels, spec, d, on, hint);
   return kernels;
 }
 
@@ -261,7 +228,7 @@ class Convolution::Impl {
  public:
   Impl(Engine& engine, const ConvolutionSpec& wanted, std::shared_ptr<PackedWeights> weights)
       : spec(wanted),
-        in_padding(taps_in_padding(wanted)),
+        in_padding(onednn::taps_in_padding(wanted)),
         layer(run_kernels(engine, convolution_kind, spec, spec.output_type(), std::move(weights))) {
   }
 

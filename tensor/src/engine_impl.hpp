@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <memory_resource>
 #include <span>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -143,6 +145,11 @@ class Engine::Impl {
   void reserve_scratchpad(std::size_t bytes) { grow(scratchpad_, bytes); }
   [[nodiscard]] void* scratchpad() const noexcept { return scratchpad_.data(); }
 
+  /// Which kernels of oneDNN have passed their test; see onednn_self_test.hpp.
+  [[nodiscard]] std::unordered_map<std::string, bool>& tested_kernels() const noexcept {
+    return tested_kernels_;
+  }
+
   /// Room for the weights of one layer between two layouts: mirrored ones while they are packed, a
   /// gradient from backward_weights() to unpack_gradients().
   void reserve_reorder_buffer(std::size_t bytes) { grow(reorder_buffer_, bytes); }
@@ -170,6 +177,7 @@ class Engine::Impl {
   dnnl::stream stream_;
   Buffer scratchpad_;
   Buffer reorder_buffer_;
+  mutable std::unordered_map<std::string, bool> tested_kernels_;
 };
 
 /// Throws std::invalid_argument unless `given` has the shape and type that are expected and, if it

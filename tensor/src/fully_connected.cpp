@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "onednn_calls.hpp"
+#include "onednn_self_test.hpp"
 #include "weighted_layer.hpp"
 
 namespace rondo::tensor {
@@ -52,6 +54,25 @@ void require_possible(const FullyConnectedSpec& spec) {
   throw std::invalid_argument(describe(spec) + ": extents must be positive");
 }
 
+// The same sums as a convolution by filters as large as the image.
+ConvolutionSpec as_convolution(const FullyConnectedSpec& spec) {
+  return {.input = spec.input,
+          .filters = spec.outputs,
+          .kernel_h = spec.input.h,
+          .kernel_w = spec.input.w,
+          .bias = spec.bias,
+          .type = spec.type,
+          .f32_input_gradient = spec.input_gradient_type() == DataType::f32};
+}
+
+void require_found(const FullyConnectedSpec& spec, const LayerKernels& kernels) {
+  const bool data = spec.input_gradient == InputGradient::unused || kernels.backward_data;
+  const bool weights = spec.weight_gradient == WeightGradient::unused || kernels.backward_weights;
+  if (kernels.forward && data && weights) return;
+  throw std::runtime_error(describe(spec) +
+                           ": none of oneDNN's kernels computes this layer correctly");
+}
+
 LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& on) {
   if (spec.input.n == 0) return {};
   const auto type = onednn_type(spec.type);
@@ -60,24 +81,35 @@ LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& 
   const memory::desc y({spec.input.n, spec.outputs}, type, memory::format_tag::nc);
   const auto bias =
       spec.bias ? memory::desc({spec.outputs}, f32, memory::format_tag::x) : memory::desc();
-  const dnnl::inner_product_forward::desc forward(dnnl::prop_kind::forward_training, x, weights,
-                                                  bias, y);
   const auto attributes = scratchpad_attributes();
+  const auto with_relu = scratchpad_attributes(spec.activation);
+  const auto sound_in = [&](onednn::Pass pass) {
+    return [&, pass](const auto& kernel) {
+      return onednn::is_sound(on, pass, kernel, as_convolution(spec));
+    };
+  };
+  const auto forward = [&](const dnnl::primitive_attr& with) {
+    return onednn::forward_kernel<dnnl::inner_product_forward>(
+        {on.cpu(), with}, sound_in(onednn::Pass::forward), dnnl::prop_kind::forward_training, x,
+        weights, bias, y);
+  };
   // Backward kernels are asked for with a forward kernel without a ReLU as a hint: the ReLU's
   // gradient is taken before they run.
-  const dnnl::inner_product_forward::primitive_desc hint(forward, attributes, on.cpu());
+  const auto hint = forward(attributes);
   LayerKernels kernels;
-  kernels.forward = dnnl::inner_product_forward::primitive_desc(
-      forward, scratchpad_attributes(spec.activation), on.cpu());
+  kernels.forward = forward(with_relu);
   if (spec.input_gradient == InputGradient::wanted) {
-    kernels.backward_data = dnnl::inner_product_backward_data::primitive_desc(
-        {input_layout(spec.input, spec.input_gradient_type()), weights, y}, attributes, on.cpu(),
-        hint);
+    kernels.backward_data = onednn::backward_kernel<dnnl::inner_product_backward_data>(
+        {on.cpu(), attributes}, hint, sound_in(onednn::Pass::backward_data),
+        input_layout(spec.input, spec.input_gradient_type()), weights, y);
   }
-  if (spec.weight_gradient == WeightGradient::unused) return kernels;
-  kernels.backward_weights = dnnl::inner_product_backward_weights::primitive_desc(
-      // In bf16, too, the gradient of the weights is fp32; its layout is the kernel's choice.
-      {x, weights_layout(spec, f32), bias, y}, attributes, on.cpu(), hint);
+  if (spec.weight_gradient == WeightGradient::wanted) {
+    kernels.backward_weights = onednn::backward_kernel<dnnl::inner_product_backward_weights>(
+        {on.cpu(), attributes}, hint, sound_in(onednn::Pass::backward_weights), x,
+        // In bf16, too, the gradient of the weights is fp32; its layout is the kernel's choice.
+        weights_layout(spec, f32), bias, y);
+  }
+  require_found(spec, kernels);
   return kernels;
 }
 

@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "onednn_calls.hpp"
+
 namespace rondo::tensor {
 
 using dnnl::memory;
@@ -35,16 +37,20 @@ dnnl::primitive_attr scratchpad_attributes(Activation after) {
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (after == Activation::relu) {
     dnnl::post_ops relu;
-    relu.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+    onednn::append_relu(relu);
     attributes.set_post_ops(relu);
   }
   return attributes;
 }
 
+bool is_reference(const dnnl::primitive_desc_base& desc) {
+  return std::string_view(desc.impl_info_str()).starts_with("ref");
+}
+
 std::string checked_name(const dnnl::primitive_desc_base& desc, std::string_view layer) {
   std::string name = desc.impl_info_str();
   // A reference kernel is hundreds of times slower. Nobody wants to train with it unawares.
-  if (name.starts_with("ref")) {
+  if (is_reference(desc)) {
     throw std::runtime_error(std::string(layer) + ": oneDNN has only its slow reference kernel (" +
                              name + ") for this shape; choose another number of channels");
   }
@@ -83,14 +89,6 @@ void OnednnKernel::run(const Engine::Impl& engine, std::initializer_list<const v
   if (status != dnnl_success) {
     throw std::runtime_error("a oneDNN kernel failed with status " + std::to_string(status));
   }
-}
-
-OnednnKernel make_reorder(Engine::Impl& engine, OnednnKernel::Argument from,
-                          OnednnKernel::Argument to) {
-  // The change of a layout is a primitive like any other, with two arguments.
-  const dnnl::reorder::primitive_desc desc(engine.cpu(), from.layout, engine.cpu(), to.layout,
-                                           scratchpad_attributes());
-  return {engine, desc, std::array{from, to}};
 }
 
 Buffer make_zeroed(Engine::Impl& engine, const dnnl::memory::desc& layout) {

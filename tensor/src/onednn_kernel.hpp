@@ -27,6 +27,9 @@ namespace rondo::tensor {
 /// after its own work. Copies of an attribute share their state, so none is passed on.
 [[nodiscard]] dnnl::primitive_attr scratchpad_attributes(Activation after = Activation::none);
 
+/// Is this oneDNN's reference kernel, which is hundreds of times slower than others?
+[[nodiscard]] bool is_reference(const dnnl::primitive_desc_base& desc);
+
 /// The name of the kernel that oneDNN chose; throws std::runtime_error when it is the reference.
 [[nodiscard]] std::string checked_name(const dnnl::primitive_desc_base& desc,
                                        std::string_view layer);
@@ -56,11 +59,6 @@ class OnednnKernel {
   std::vector<std::size_t> moving_;
   std::vector<dnnl_exec_arg_t> arguments_;
 };
-
-/// A kernel that copies from one layout to another; its addresses are given at each run, except
-/// for those that are fixed.
-[[nodiscard]] OnednnKernel make_reorder(Engine::Impl& engine, OnednnKernel::Argument from,
-                                        OnednnKernel::Argument to);
 
 /// A zeroed buffer for `layout`, with its padding.
 [[nodiscard]] Buffer make_zeroed(Engine::Impl& engine, const dnnl::memory::desc& layout);

@@ -10,6 +10,7 @@
 
 #include <rondo/tensor/kernel_memory.hpp>
 
+#include "onednn_calls.hpp"
 #include "onednn_kernel.hpp"
 
 namespace rondo::tensor {
@@ -52,17 +53,21 @@ struct PoolingKernels {
     const memory::dims before{spec.pad_top, spec.pad_left};
     const memory::dims after{spec.pad_bottom, spec.pad_right};
     const bool trains = spec.input_gradient == InputGradient::wanted;
-    forward = {{trains ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference,
-                kind, x, y, strides, window, before, after},
-               scratchpad_attributes(),
-               on.cpu()};
+    const memory::dims dilation{0, 0};
+    const auto attributes = scratchpad_attributes();
+    const onednn::Setting setting{on.cpu(), attributes};
+    const auto any = [](const auto&) { return true; };
+    const auto direction =
+        trains ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
+    forward = onednn::forward_kernel<onednn::PoolingForward>(
+        setting, any, direction, kind, x, y, strides, window, dilation, before, after);
     if (!trains) return;
-    backward = {
-        {kind, x, y, strides, window, before, after}, scratchpad_attributes(), on.cpu(), forward};
+    backward = onednn::backward_kernel<onednn::PoolingBackward>(
+        setting, forward, any, kind, x, y, strides, window, dilation, before, after);
   }
 
-  dnnl::pooling_forward::primitive_desc forward;
-  dnnl::pooling_backward::primitive_desc backward;
+  onednn::PoolingForward::primitive_desc forward;
+  onednn::PoolingBackward::primitive_desc backward;
 };
 
 }  // namespace

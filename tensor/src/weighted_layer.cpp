@@ -15,13 +15,15 @@
 #include <utility>
 #include <vector>
 
+#include "onednn_calls.hpp"
+
 namespace rondo::tensor {
 
 using dnnl::memory;
 using dnnl::query;
 
 PackedWeights::PackedWeights(Engine::Impl& engine, const memory::desc& plain)
-    : engine_(engine), plain_(plain), extents_(plain.dims()) {}
+    : engine_(engine), plain_(plain), extents_(onednn::dims_of(plain)) {}
 
 // Kernels that read the same layout share one copy.
 void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
@@ -34,16 +36,15 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   copy.memory = make_zeroed(engine_, layout);
   packed_ = false;
   if (kind == WeightsKind::own) {
-    copy.reorder =
-        make_reorder(engine_, {DNNL_ARG_FROM, plain_}, {DNNL_ARG_TO, layout, copy.memory.data()});
+    copy.reorder = Reorder(engine_, plain_, layout);
     return copies_.emplace_back(std::move(copy)).memory.data();
   }
   // Mirrored weights are first written to the reorder buffer, in torch's layout with channels and
   // filters exchanged, and are reordered from there as others are.
   engine_.reserve_reorder_buffer(plain_.get_size());
-  const memory::desc plain(layout.dims(), memory::data_type::f32, memory::format_tag::oihw);
-  copy.reorder =
-      make_reorder(engine_, {DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, layout, copy.memory.data()});
+  const memory::desc plain(onednn::dims_of(layout), memory::data_type::f32,
+                           memory::format_tag::oihw);
+  copy.reorder = Reorder(engine_, plain, layout);
   return copies_.emplace_back(std::move(copy)).memory.data();
 }
 
@@ -52,12 +53,12 @@ void PackedWeights::pack(const float* weights) {
   bool mirrored = false;  // the reorder buffer holds them
   for (Copy& copy : copies_) {
     if (copy.kind == WeightsKind::own) {
-      copy.reorder.run(engine_, {weights});
+      copy.reorder.run(engine_, weights, copy.memory.data());
       continue;
     }
     if (!mirrored) mirror(weights);
     mirrored = true;
-    copy.reorder.run(engine_, {engine_.reorder_buffer()});
+    copy.reorder.run(engine_, engine_.reorder_buffer(), copy.memory.data());
   }
   packed_ = true;
 }
@@ -167,16 +168,17 @@ void WeightedLayer::make_backward_weights(const LayerKernels& kernels) {
     arguments.push_back({DNNL_ARG_DIFF_BIAS, desc.query_md(query::diff_weights_md, 1)});
   }
   backward_weights_ = OnednnKernel(shared_, desc, arguments);
-  unpack_ = make_reorder(shared_, {DNNL_ARG_FROM, layout}, {DNNL_ARG_TO, weights_->plain()});
+  unpack_ = Reorder(shared_, layout, weights_->plain());
 }
 
 void WeightedLayer::make_backward_weights(std::shared_ptr<const OwnWeightGradient> own) {
   implementation_ += ", weights " + own->name();
-  const memory::desc layout(weights_->plain().dims(), memory::data_type::f32, own->layout());
+  const memory::desc layout(onednn::dims_of(weights_->plain()), memory::data_type::f32,
+                            own->layout());
   shared_.reserve_reorder_buffer(layout.get_size());
   shared_.reserve_scratchpad(own->scratchpad_bytes());
   own_backward_weights_ = std::move(own);
-  unpack_ = make_reorder(shared_, {DNNL_ARG_FROM, layout}, {DNNL_ARG_TO, weights_->plain()});
+  unpack_ = Reorder(shared_, layout, weights_->plain());
 }
 
 void WeightedLayer::require_bias(const char* call, std::size_t size) const {
@@ -267,7 +269,7 @@ void WeightedLayer::unpack_gradients(std::span<float> plain) {
   require_weight_gradient("unpack_gradients");
   require_weights("unpack_gradients", plain.size());
   if (unpack_) {
-    unpack_.run(shared_, {shared_.reorder_buffer(), plain.data()});
+    unpack_.run(shared_, shared_.reorder_buffer(), plain.data());
   } else {
     std::ranges::fill(plain, 0.0F);
   }

@@ -15,6 +15,7 @@
 
 #include "onednn_kernel.hpp"
 #include "own_weight_gradient.hpp"
+#include "reorder.hpp"
 
 namespace rondo::tensor {
 
@@ -48,7 +49,7 @@ class PackedWeights {
     WeightsKind kind;
     dnnl::memory::desc layout;
     Buffer memory;
-    OnednnKernel reorder;
+    Reorder reorder;
   };
 
   void mirror(const float* weights) const;
@@ -123,7 +124,7 @@ class WeightedLayer {
   OnednnKernel backward_data_;
   OnednnKernel backward_weights_;
   std::shared_ptr<const OwnWeightGradient> own_backward_weights_;
-  OnednnKernel unpack_;
+  Reorder unpack_;
 };
 
 /// What differs between the kinds of layers with weights, which have a spec each.

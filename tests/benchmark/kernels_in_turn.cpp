@@ -1,13 +1,14 @@
-// The gradients of convolutions in turn with those of oneDNN's backward kernels:
+// Convolutions in turn with those of oneDNN's kernels:
 //   kernels-in-turn [PAIRS [IMAGES [LAYER...]]]
-// The default is 41 pairs, 64 images and the layers of ResNet-20; a LAYER is
-// EXTENT,CHANNELS,FILTERS,KERNEL,STRIDE, such as 56,64,128,3,2. One thread runs our layer, then
+// The default is 41 pairs, 64 images and resnet20. A LAYER is
+// EXTENT,CHANNELS,FILTERS,KERNEL,STRIDE, such as 56,64,128,3,2, or a network, of which all
+// different convolutions are taken: resnet20, resnet50, vgg16. One thread runs our layer, then
 // oneDNN's kernel on the same images, then our layer again, so that a change of the clock meets
 // both. Layers whose kernel is oneDNN's too are compared with themselves: how far their ratio is
 // from 1 tells what the others' ratios are worth.
 //
-// Columns: the medians in us, the median of the pairs' ratios (above 1, we are faster), and the
-// kernels' names.
+// Columns: the medians in us, the rates in GFLOP/s, the median of the pairs' ratios (above 1, we
+// are faster), and the kernels' names.
 
 #include <algorithm>
 #include <chrono>
@@ -26,18 +27,24 @@
 #include <unordered_map>
 #include <vector>
 
-#include <oneapi/dnnl/dnnl.hpp>
-
 #include <rondo/tensor/convolution.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
+
+#include "onednn_calls.hpp"
+#include "onednn_kernel.hpp"
 
 namespace {
 
 using namespace rondo::tensor;
 using dnnl::memory;
+using rondo::tensor::name_of;
 
-enum class Gradient : std::uint8_t { of_input, of_weights };
+enum class Pass : std::uint8_t { forward, input, weights };
+
+constexpr const char* name_of(Pass pass) {
+  return pass == Pass::forward ? "forward" : pass == Pass::input ? "input" : "weights";
+}
 
 struct Layer {
   std::int64_t extent = 0, channels = 0, filters = 0, kernel = 0, stride = 0;
@@ -48,6 +55,18 @@ constexpr Layer resnet20[] = {{32, 16, 16, 3, 1},
                               {16, 32, 32, 3, 1},
                               {16, 32, 64, 3, 2},
                               {8, 64, 64, 3, 1}};
+
+constexpr Layer resnet50[] = {
+    {224, 3, 64, 7, 2},   {56, 64, 64, 1, 1},    {56, 64, 64, 3, 1},    {56, 64, 256, 1, 1},
+    {56, 256, 64, 1, 1},  {56, 256, 128, 1, 1},  {56, 128, 128, 3, 2},  {56, 256, 512, 1, 2},
+    {28, 128, 512, 1, 1}, {28, 512, 128, 1, 1},  {28, 128, 128, 3, 1},  {28, 512, 256, 1, 1},
+    {28, 256, 256, 3, 2}, {28, 512, 1024, 1, 2}, {14, 256, 1024, 1, 1}, {14, 1024, 256, 1, 1},
+    {14, 256, 256, 3, 1}, {14, 1024, 512, 1, 1}, {14, 512, 512, 3, 2},  {14, 1024, 2048, 1, 2},
+    {7, 512, 2048, 1, 1}, {7, 2048, 512, 1, 1},  {7, 512, 512, 3, 1}};
+
+constexpr Layer vgg16[] = {{224, 3, 64, 3, 1},    {224, 64, 64, 3, 1},  {112, 64, 128, 3, 1},
+                           {112, 128, 128, 3, 1}, {56, 128, 256, 3, 1}, {56, 256, 256, 3, 1},
+                           {28, 256, 512, 3, 1},  {28, 512, 512, 3, 1}, {14, 512, 512, 3, 1}};
 
 // Padded as such networks are: with odd kernels extent / stride rows of output.
 ConvolutionSpec spec_of(const Layer& layer, std::int64_t images, DataType type) {
@@ -77,6 +96,15 @@ Layer layer_of(const std::string& text) {
   return layer;
 }
 
+void append_layers(std::vector<Layer>& layers, const std::string& text) {
+  const auto network = text == "resnet20"   ? std::span<const Layer>(resnet20)
+                       : text == "resnet50" ? std::span<const Layer>(resnet50)
+                       : text == "vgg16"    ? std::span<const Layer>(vgg16)
+                                            : std::span<const Layer>();
+  layers.insert(layers.end(), network.begin(), network.end());
+  if (network.empty()) layers.push_back(layer_of(text));
+}
+
 /// Halves between -1 and 1, which bf16 holds exactly.
 void fill(AnyTensor& tensor) {
   for (std::int64_t i = 0; i < tensor.shape().size(); ++i) {
@@ -89,23 +117,25 @@ void fill(AnyTensor& tensor) {
   }
 }
 
-/// What one gradient reads and writes, and oneDNN's kernel for it in the layouts that it likes.
+/// What one pass reads and writes, and oneDNN's kernel for it in the layouts that it likes.
 class Subject {
  public:
-  Subject(const ConvolutionSpec& spec, Gradient gradient)
-      : layer_(engine_, spec), gradient_(gradient) {
+  Subject(const ConvolutionSpec& spec, Pass pass) : layer_(engine_, spec), pass_(pass) {
     fill(x_ = AnyTensor(spec.input, spec.type));
     fill(dy_ = AnyTensor(spec.output(), spec.type));
-    dx_ = AnyTensor(spec.input, spec.type);
+    result_ = AnyTensor(pass == Pass::forward ? spec.output() : spec.input, spec.type);
     layer_.pack_weights(std::vector<float>(static_cast<std::size_t>(spec.weights()), 0.5F));
     make_kernel(spec);
   }
 
   void run_ours() {
-    if (gradient_ == Gradient::of_input) {
-      layer_.backward_data(dy_.view(), dx_.view());
-    } else {
-      layer_.backward_weights(x_.view(), dy_.view(), {});
+    switch (pass_) {
+      case Pass::forward:
+        return layer_.forward(x_.view(), {}, result_.view());
+      case Pass::input:
+        return layer_.backward_data(dy_.view(), result_.view());
+      case Pass::weights:
+        return layer_.backward_weights(x_.view(), dy_.view(), {});
     }
   }
 
@@ -126,48 +156,53 @@ class Subject {
 
   void make_kernel(const ConvolutionSpec& spec) {
     using dnnl::algorithm;
-    const auto type =
-        spec.type == DataType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
-    const auto activation = [&](const Shape& s) {
-      return memory::desc({s.n, s.c, s.h, s.w}, type, memory::format_tag::nhwc);
-    };
-    const memory::dims weights{spec.filters, spec.input.c, spec.kernel_h, spec.kernel_w};
+    const memory::dims extents{spec.filters, spec.input.c, spec.kernel_h, spec.kernel_w};
     const memory::dims strides{spec.stride, spec.stride};
     const memory::dims before{spec.pad_top, spec.pad_left};
     const memory::dims after{spec.pad_bottom, spec.pad_right};
-    const memory::desc x = activation(spec.input);
-    const memory::desc y = activation(spec.output());
-    const memory::desc any(weights, type, memory::format_tag::any);
-    const memory::desc gradient(weights, memory::data_type::f32, memory::format_tag::any);
-    const dnnl::convolution_forward::primitive_desc hint(
-        {dnnl::prop_kind::forward_training, algorithm::convolution_direct, x, any, y, strides,
-         before, after},
-        cpu_);
-    if (gradient_ == Gradient::of_input) {
-      const dnnl::convolution_backward_data::primitive_desc desc(
-          {algorithm::convolution_direct, x, any, y, strides, before, after}, cpu_, hint);
-      name_ = desc.impl_info_str();
-      kernel_ = dnnl::convolution_backward_data(desc);
+    const memory::desc x = activation_layout(spec.input, spec.type);
+    const memory::desc y = activation_layout(spec.output(), spec.type);
+    const memory::desc any(extents, onednn_type(spec.type), memory::format_tag::any);
+    const memory::desc gradient(extents, memory::data_type::f32, memory::format_tag::any);
+    const dnnl::primitive_attr plain;
+    const onednn::Setting on{cpu_, plain};
+    const auto first = [](const auto&) { return true; };
+    const auto forward = onednn::forward_kernel<dnnl::convolution_forward>(
+        on, first, dnnl::prop_kind::forward_training, algorithm::convolution_direct, x, any, y,
+        strides, before, after);
+    if (pass_ == Pass::forward) {
+      arguments_ = {{DNNL_ARG_SRC, memory(x, cpu_, x_.data())},
+                    {DNNL_ARG_WEIGHTS, make_weights(forward.weights_desc())},
+                    {DNNL_ARG_DST, memory(y, cpu_, result_.data())}};
+      return take(dnnl::convolution_forward(forward), forward);
+    }
+    if (pass_ == Pass::input) {
+      const auto desc = onednn::backward_kernel<dnnl::convolution_backward_data>(
+          on, forward, first, algorithm::convolution_direct, x, any, y, strides, before, after);
       arguments_ = {{DNNL_ARG_DIFF_DST, memory(y, cpu_, dy_.data())},
                     {DNNL_ARG_WEIGHTS, make_weights(desc.weights_desc())},
-                    {DNNL_ARG_DIFF_SRC, memory(x, cpu_, dx_.data())}};
-    } else {
-      const dnnl::convolution_backward_weights::primitive_desc desc(
-          {algorithm::convolution_direct, x, gradient, y, strides, before, after}, cpu_, hint);
-      name_ = desc.impl_info_str();
-      kernel_ = dnnl::convolution_backward_weights(desc);
-      arguments_ = {{DNNL_ARG_SRC, memory(x, cpu_, x_.data())},
-                    {DNNL_ARG_DIFF_DST, memory(y, cpu_, dy_.data())},
-                    {DNNL_ARG_DIFF_WEIGHTS, make_weights(desc.diff_weights_desc())}};
+                    {DNNL_ARG_DIFF_SRC, memory(x, cpu_, result_.data())}};
+      return take(dnnl::convolution_backward_data(desc), desc);
     }
+    const auto desc = onednn::backward_kernel<dnnl::convolution_backward_weights>(
+        on, forward, first, algorithm::convolution_direct, x, gradient, y, strides, before, after);
+    arguments_ = {{DNNL_ARG_SRC, memory(x, cpu_, x_.data())},
+                  {DNNL_ARG_DIFF_DST, memory(y, cpu_, dy_.data())},
+                  {DNNL_ARG_DIFF_WEIGHTS, make_weights(desc.diff_weights_desc())}};
+    take(dnnl::convolution_backward_weights(desc), desc);
+  }
+
+  void take(const dnnl::primitive& kernel, const dnnl::primitive_desc_base& desc) {
+    kernel_ = kernel;
+    name_ = desc.impl_info_str();
   }
 
   Engine engine_;
   dnnl::engine cpu_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{cpu_};
   Convolution layer_;
-  Gradient gradient_;
-  AnyTensor x_, dy_, dx_;
+  Pass pass_;
+  AnyTensor x_, dy_, result_;
   dnnl::primitive kernel_;
   std::string name_;
   std::unordered_map<int, memory> arguments_;
@@ -186,8 +221,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-void compare(const ConvolutionSpec& spec, Gradient gradient, int pairs) {
-  Subject subject(spec, gradient);
+void compare(const ConvolutionSpec& spec, Pass pass, int pairs) {
+  Subject subject(spec, pass);
   std::vector<double> ours, onednn, ratios;
   for (int pair = -2; pair < pairs; ++pair) {  // two to warm up
     const double first = microseconds([&] { subject.run_ours(); });
@@ -198,11 +233,16 @@ void compare(const ConvolutionSpec& spec, Gradient gradient, int pairs) {
     onednn.push_back(theirs);
     ratios.push_back(theirs / ours.back());
   }
-  std::printf("%-8s %4s %3lld %4lld->%-4lld %6lld %5lld %9.1f %9.1f %6.2f  %s\n",
-              gradient == Gradient::of_input ? "input" : "weights", name_of(spec.type),
-              static_cast<long long>(spec.input.h), static_cast<long long>(spec.input.c),
-              static_cast<long long>(spec.filters), static_cast<long long>(spec.kernel_h),
-              static_cast<long long>(spec.stride), median(ours), median(onednn), median(ratios),
+  const double operations = 2.0 * static_cast<double>(spec.output().size() / spec.filters) *
+                            static_cast<double>(spec.weights());
+  const auto rate = [&](const std::vector<double>& times) {
+    return operations / median(times) / 1e3;
+  };
+  std::printf("%-8s %4s %3lld %4lld->%-4lld %6lld %5lld %9.1f %9.1f %7.1f %7.1f %6.2f  %s\n",
+              name_of(pass), name_of(spec.type), static_cast<long long>(spec.input.h),
+              static_cast<long long>(spec.input.c), static_cast<long long>(spec.filters),
+              static_cast<long long>(spec.kernel_h), static_cast<long long>(spec.stride),
+              median(ours), median(onednn), rate(ours), rate(onednn), median(ratios),
               subject.names().c_str());
   std::fflush(stdout);
 }
@@ -212,11 +252,14 @@ int compare_all(int pairs, std::int64_t images, std::span<const Layer> layers) {
     std::fputs("kernels-in-turn [PAIRS [IMAGES [LAYER...]]]: both are at least 1\n", stderr);
     return 2;
   }
-  std::puts("gradient type extent filters kernel stride  ours, us oneDNN, us ratio kernels");
+  std::printf(
+      "oneDNN %s\npass     type extent filters kernel stride  ours, us oneDNN, us  GFLOP/s  oneDNN "
+      " ratio  kernels\n",
+      onednn_version().c_str());
   for (const DataType type : {DataType::f32, DataType::bf16}) {
     if (type == DataType::bf16 && !computes_bf16()) continue;
-    for (const Gradient gradient : {Gradient::of_weights, Gradient::of_input}) {
-      for (const Layer& layer : layers) compare(spec_of(layer, images, type), gradient, pairs);
+    for (const Pass pass : {Pass::forward, Pass::input, Pass::weights}) {
+      for (const Layer& layer : layers) compare(spec_of(layer, images, type), pass, pairs);
     }
   }
   return 0;
@@ -227,8 +270,8 @@ int compare_all(int pairs, std::int64_t images, std::span<const Layer> layers) {
 int main(int argc, char** argv) {
   try {
     std::vector<Layer> layers;
-    for (int i = 3; i < argc; ++i) layers.push_back(layer_of(argv[i]));
-    if (layers.empty()) layers.assign(std::begin(resnet20), std::end(resnet20));
+    for (int i = 3; i < argc; ++i) append_layers(layers, argv[i]);
+    if (layers.empty()) append_layers(layers, "resnet20");
     return compare_all(argc > 1 ? std::atoi(argv[1]) : 41, argc > 2 ? std::atoi(argv[2]) : 64,
                        layers);
   } catch (const std::exception& error) {

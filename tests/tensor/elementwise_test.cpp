@@ -8,9 +8,6 @@
 #include <span>
 #include <utility>
 #include <vector>
-#include <xtensor/xeval.hpp>
-#include <xtensor/xmath.hpp>
-#include <xtensor/xview.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,6 +19,7 @@
 #include <rondo/tensor/xview.hpp>
 
 #include "data.hpp"
+#include "support/xtensor.hpp"
 
 namespace rondo::tensor::elementwise_test {
 namespace {

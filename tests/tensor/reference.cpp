@@ -7,11 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <xtensor/xadapt.hpp>
-#include <xtensor/xmath.hpp>
-#include <xtensor/xtensor.hpp>
-
 #include <rondo/tensor/xview.hpp>
+
+#include "support/xtensor.hpp"
 
 namespace rondo::tensor::reference {
 namespace {

@@ -14,7 +14,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <xtensor/xview.hpp>
 
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/xview.hpp>
@@ -23,6 +22,7 @@
 #include <rondo/train/trainer.hpp>
 
 #include "support/world.hpp"
+#include "support/xtensor.hpp"
 #include "train/error_text.hpp"
 
 namespace rondo::train::own_data_test {

@@ -3,7 +3,11 @@
 #include <array>
 #include <cstddef>
 
+#if __has_include(<xtensor/containers/xadapt.hpp>)  // from xtensor 0.26 on
+#include <xtensor/containers/xadapt.hpp>
+#else
 #include <xtensor/xadapt.hpp>
+#endif
 
 #include <rondo/tensor/tensor.hpp>
 

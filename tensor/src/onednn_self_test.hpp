@@ -1,0 +1,29 @@
+#pragma once
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <rondo/tensor/convolution.hpp>
+
+#include "engine_impl.hpp"
+#include "onednn_defects.hpp"
+
+namespace rondo::tensor::onednn {
+
+/// Does this kernel compute the pass of that convolution? Runs it once on whole numbers, for which
+/// results are exact, and compares some hundred elements of the result with plain sums: those at
+/// the corners and borders, and others. Elements that the kernel does not write, and what it writes
+/// in front of its arrays or behind them, count as wrong. Takes the memory of one call from the
+/// heap, and gives it back.
+///
+/// `spec` may describe a fully connected layer: as a convolution by filters as large as the image.
+[[nodiscard]] bool computes_correctly(const Engine::Impl& on, Pass pass,
+                                      const dnnl::primitive_desc_base& kernel,
+                                      const ConvolutionSpec& spec);
+
+/// May a layer use this kernel? Not if it has a known defect for that convolution, nor, in a
+/// release of oneDNN that was not tried, if it fails the test above. An engine tests each kernel
+/// once.
+[[nodiscard]] bool is_sound(const Engine::Impl& on, Pass pass,
+                            const dnnl::primitive_desc_base& kernel, const ConvolutionSpec& spec);
+
+}  // namespace rondo::tensor::onednn
