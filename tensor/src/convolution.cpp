@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "direct_weight_gradient.hpp"
 #include "onednn_calls.hpp"
 #include "onednn_self_test.hpp"
+#include "pixel_products.hpp"
 #include "weighted_layer.hpp"
 
 namespace rondo::tensor {
@@ -192,6 +194,9 @@ std::shared_ptr<const OwnWeightGradient> own_weight_gradient(const ConvolutionSp
 // activation: the ReLU's gradient has been taken before they run.
 LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on) {
   if (spec.input.n == 0) return {};
+  if (PixelProducts::replaces(spec)) {
+    return PixelProducts::kernels(PixelProducts::gathered(spec), on);
+  }
   const Descriptions d(spec);
   const auto attributes = scratchpad_attributes();
   // What the spec does not want stays an empty descriptor, for which no memory is taken.
@@ -221,7 +226,9 @@ constexpr WeightedKind<ConvolutionSpec> convolution_kind{.name = "Convolution",
 }  // namespace
 
 KernelMemory memory_of(Engine& engine, const ConvolutionSpec& spec) {
-  return memory_of_layer(engine, convolution_kind, spec);
+  KernelMemory memory = memory_of_layer(engine, convolution_kind, spec);
+  if (PixelProducts::replaces(spec)) memory.own += PixelProducts::bytes(spec);
+  return memory;
 }
 
 class Convolution::Impl {
@@ -229,7 +236,18 @@ class Convolution::Impl {
   Impl(Engine& engine, const ConvolutionSpec& wanted, std::shared_ptr<PackedWeights> weights)
       : spec(wanted),
         in_padding(onednn::taps_in_padding(wanted)),
-        layer(run_kernels(engine, convolution_kind, spec, spec.output_type(), std::move(weights))) {
+        layer(run_kernels(engine, convolution_kind, computed(spec), spec.output_type(),
+                          std::move(weights))) {
+    if (PixelProducts::replaces(spec)) products.emplace(engine.impl(), spec);
+  }
+
+  /// What the kernels compute.
+  static ConvolutionSpec computed(const ConvolutionSpec& spec) {
+    return PixelProducts::replaces(spec) ? PixelProducts::gathered(spec) : spec;
+  }
+
+  [[nodiscard]] ConstAnyView pixels_of(ConstAnyView x) {
+    return products ? products->gather(x) : x;
   }
 
   void unpack_gradients(std::span<float> oihw) {
@@ -243,6 +261,7 @@ class Convolution::Impl {
   ConvolutionSpec spec;
   std::vector<std::size_t> in_padding;
   WeightedLayer layer;
+  std::optional<PixelProducts> products;
 };
 
 Convolution::Convolution(Engine& engine, const ConvolutionSpec& spec)
@@ -277,14 +296,18 @@ const ConvolutionSpec& Convolution::spec() const noexcept { return impl_->spec; 
 void Convolution::pack_weights(std::span<const float> oihw) { impl_->layer.pack_weights(oihw); }
 
 void Convolution::forward(ConstAnyView x, std::span<const float> bias, AnyView y) {
-  impl_->layer.forward(x, bias, y);
+  impl_->layer.forward(impl_->pixels_of(x), bias, y);
 }
 
-void Convolution::backward_data(ConstAnyView dy, AnyView dx) { impl_->layer.backward_data(dy, dx); }
+void Convolution::backward_data(ConstAnyView dy, AnyView dx) {
+  if (!impl_->products) return impl_->layer.backward_data(dy, dx);
+  impl_->layer.backward_data(dy, impl_->products->gradient(dx));
+  impl_->products->scatter(dx);
+}
 
 void Convolution::backward_weights(ConstAnyView x, ConstAnyView dy,
                                    std::span<float> bias_gradient) {
-  impl_->layer.backward_weights(x, dy, bias_gradient);
+  impl_->layer.backward_weights(impl_->pixels_of(x), dy, bias_gradient);
 }
 
 void Convolution::unpack_gradients(std::span<float> oihw) { impl_->unpack_gradients(oihw); }

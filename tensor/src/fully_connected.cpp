@@ -12,7 +12,7 @@
 
 #include "onednn_calls.hpp"
 #include "onednn_self_test.hpp"
-#include "weighted_layer.hpp"
+#include "pixel_products.hpp"
 
 namespace rondo::tensor {
 
@@ -55,13 +55,14 @@ void require_possible(const FullyConnectedSpec& spec) {
 }
 
 // The same sums as a convolution by filters as large as the image.
-ConvolutionSpec as_convolution(const FullyConnectedSpec& spec) {
+ConvolutionSpec as_convolution(const FullyConnectedSpec& spec, DataType y) {
   return {.input = spec.input,
           .filters = spec.outputs,
           .kernel_h = spec.input.h,
           .kernel_w = spec.input.w,
           .bias = spec.bias,
           .type = spec.type,
+          .f32_output = y == DataType::f32,
           .f32_input_gradient = spec.input_gradient_type() == DataType::f32};
 }
 
@@ -73,44 +74,56 @@ void require_found(const FullyConnectedSpec& spec, const LayerKernels& kernels) 
                            ": none of oneDNN's kernels computes this layer correctly");
 }
 
-LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& on) {
+}  // namespace
+
+LayerKernels fully_connected_kernels(const FullyConnectedSpec& spec, DataType y_type,
+                                     const Engine::Impl& on) {
   if (spec.input.n == 0) return {};
   const auto type = onednn_type(spec.type);
   const auto x = input_layout(spec.input, spec.type);
   const auto weights = weights_layout(spec, type);
-  const memory::desc y({spec.input.n, spec.outputs}, type, memory::format_tag::nc);
+  const auto vectors = [&](DataType of) {
+    return memory::desc({spec.input.n, spec.outputs}, onednn_type(of), memory::format_tag::nc);
+  };
+  const memory::desc dy = vectors(spec.type);
   const auto bias =
       spec.bias ? memory::desc({spec.outputs}, f32, memory::format_tag::x) : memory::desc();
   const auto attributes = scratchpad_attributes();
   const auto with_relu = scratchpad_attributes(spec.activation);
   const auto sound_in = [&](onednn::Pass pass) {
     return [&, pass](const auto& kernel) {
-      return onednn::is_sound(on, pass, kernel, as_convolution(spec));
+      return onednn::is_sound(on, pass, kernel, as_convolution(spec, y_type));
     };
   };
-  const auto forward = [&](const dnnl::primitive_attr& with) {
+  const auto forward = [&](const dnnl::primitive_attr& with, const memory::desc& y) {
     return onednn::forward_kernel<dnnl::inner_product_forward>(
         {on.cpu(), with}, sound_in(onednn::Pass::forward), dnnl::prop_kind::forward_training, x,
         weights, bias, y);
   };
   // Backward kernels are asked for with a forward kernel without a ReLU as a hint: the ReLU's
   // gradient is taken before they run.
-  const auto hint = forward(attributes);
+  const auto hint = forward(attributes, dy);
   LayerKernels kernels;
-  kernels.forward = forward(with_relu);
+  kernels.forward = forward(with_relu, vectors(y_type));
   if (spec.input_gradient == InputGradient::wanted) {
     kernels.backward_data = onednn::backward_kernel<dnnl::inner_product_backward_data>(
         {on.cpu(), attributes}, hint, sound_in(onednn::Pass::backward_data),
-        input_layout(spec.input, spec.input_gradient_type()), weights, y);
+        input_layout(spec.input, spec.input_gradient_type()), weights, dy);
   }
   if (spec.weight_gradient == WeightGradient::wanted) {
     kernels.backward_weights = onednn::backward_kernel<dnnl::inner_product_backward_weights>(
         {on.cpu(), attributes}, hint, sound_in(onednn::Pass::backward_weights), x,
         // In bf16, too, the gradient of the weights is fp32; its layout is the kernel's choice.
-        weights_layout(spec, f32), bias, y);
+        weights_layout(spec, f32), bias, dy);
   }
   require_found(spec, kernels);
   return kernels;
+}
+
+namespace {
+
+LayerKernels choose_kernels(const FullyConnectedSpec& spec, const Engine::Impl& on) {
+  return fully_connected_kernels(spec, spec.type, on);
 }
 
 constexpr WeightedKind<FullyConnectedSpec> fully_connected_kind{

@@ -53,6 +53,11 @@ struct Defect {
 /// trial tells: reorders_correctly().
 [[nodiscard]] bool may_drop_elements(Version release = version()) noexcept;
 
+/// Does describing this convolution end the process, on CPUs without AMX? 3.7 divides by zero for
+/// kernels of one pixel and certain numbers of channels and filters.
+[[nodiscard]] bool ends_the_process(const ConvolutionSpec& spec,
+                                    Version release = version()) noexcept;
+
 /// The taps of a filter, as kh * KW + kw, that read nothing but padding: their gradient is zero. In
 /// bf16 oneDNN 2.6 leaves there what the memory held, where an image is narrower than the stride,
 /// so Convolution writes the zeros. Empty in fp32.

@@ -36,7 +36,7 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   copy.memory = make_zeroed(engine_, layout);
   packed_ = false;
   if (kind == WeightsKind::own) {
-    copy.reorder = Reorder(engine_, plain_, layout);
+    copy.reorder = Reorder(engine_, plain_.reshape(onednn::dims_of(layout)), layout);
     return copies_.emplace_back(std::move(copy)).memory.data();
   }
   // Mirrored weights are first written to the reorder buffer, in torch's layout with channels and
@@ -168,7 +168,7 @@ void WeightedLayer::make_backward_weights(const LayerKernels& kernels) {
     arguments.push_back({DNNL_ARG_DIFF_BIAS, desc.query_md(query::diff_weights_md, 1)});
   }
   backward_weights_ = OnednnKernel(shared_, desc, arguments);
-  unpack_ = Reorder(shared_, layout, weights_->plain());
+  unpack_ = Reorder(shared_, layout, weights_->plain().reshape(onednn::dims_of(layout)));
 }
 
 void WeightedLayer::make_backward_weights(std::shared_ptr<const OwnWeightGradient> own) {
