@@ -28,8 +28,11 @@ struct Version {
 
 enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
 
-/// A kernel of oneDNN that computes wrong results for some convolutions.
+/// A kernel of oneDNN that computes wrong results for some convolutions, or is slower than the next
+/// one that it has.
 struct Defect {
+  enum class Kind : std::uint8_t { wrong, slow };
+  Kind kind = Kind::wrong;
   Pass pass = Pass::forward;
   std::string_view kernel;  ///< the beginning of its name
   Version first, last;      ///< the releases that were seen to have it, and those between

@@ -32,6 +32,7 @@
 #include <rondo/tensor/tensor.hpp>
 
 #include "onednn_calls.hpp"
+#include "onednn_defects.hpp"
 #include "onednn_kernel.hpp"
 
 namespace {
@@ -140,6 +141,7 @@ class Subject {
   }
 
   void run_onednn() {
+    if (!kernel_) return run_ours();
     kernel_.execute(stream_, arguments_);
     stream_.wait();
   }
@@ -156,6 +158,10 @@ class Subject {
 
   void make_kernel(const ConvolutionSpec& spec) {
     using dnnl::algorithm;
+    if (onednn::ends_the_process(spec)) {
+      name_ = "none";
+      return;
+    }
     const memory::dims extents{spec.filters, spec.input.c, spec.kernel_h, spec.kernel_w};
     const memory::dims strides{spec.stride, spec.stride};
     const memory::dims before{spec.pad_top, spec.pad_left};
