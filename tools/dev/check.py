@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import platform
 import re
 import shutil
 import signal
@@ -14,7 +15,7 @@ import time
 
 from house import print_house
 from phases import Runner
-from test_summary import Tally, TestRun, add_build
+from test_summary import Tally, TestRun, add_build, count_cases
 
 ROOT = pathlib.Path("build-check")
 
@@ -35,9 +36,10 @@ CLANG = ("clang-19", "clang++-19")
 
 
 class Build:
-    """A build folder: its compiler, Meson's options, Meson's test setup, and which suites run."""
+    """A build folder: its compiler, Meson's options, Meson's test setup, which suites run, and in
+    which release of Debian; on this machine itself when that is None."""
 
-    def __init__(self, name, compiler, options, setup=None, suites=(), without=()):
+    def __init__(self, name, compiler, options, setup=None, suites=(), without=(), release=None):
         self.name = name
         self.folder = ROOT / name
         self.compiler = compiler
@@ -45,15 +47,45 @@ class Build:
         self.setup = setup
         self.suites = suites  # all of them when empty
         self.without = without
+        self.release = release
+        self.checkout = pathlib.Path("/rondo") if release else pathlib.Path.cwd()
+
+    def command(self, *words, **environment):
+        """What runs `words` with these variables in the folder of this build, where it is made."""
+        # So that clones share what they have compiled.
+        environment |= {"CCACHE_BASEDIR": self.checkout, "CCACHE_NOHASHDIR": 1}
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        command = ["env", "-C", str(self.checkout / self.folder), *variables, *words]
+        if not self.release:
+            return command
+        system = ["tools/dev/new-system", "run", self.release]
+        system += ["--bind", str(self.folder), str(self.checkout / self.folder)]
+        return [*system, "--bind", compiler_cache(), "/root/.cache/ccache", *command]
 
     def test_run(self, tests=()):
         """A run of the tests of this build's suites, or again of the tests named."""
         name = "again" if tests else "-".join(self.suites) or "all"
         log = self.folder / "meson-logs" / f"{name}-gtest-wrapper.json"
-        return TestRun(name, log, (self.folder / f"results-{name}").resolve())
+        return TestRun(name, log, self.folder / f"results-{name}")
+
+
+def compiler_cache():
+    command = ["ccache", "--get-config", "cache_dir"]
+    folder = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 RELEASE = Build("release", GCC, ["--buildtype=release", "-Dbenchmarks=disabled"], without=["slow"])
+# Tests on several hosts and in virtual machines are about the kernel, which is the same here and there.
+OTHER = "bookworm" if platform.freedesktop_os_release().get("VERSION_CODENAME") == "trixie" else "trixie"
+OTHER_RELEASE = Build(
+    OTHER,
+    GCC,
+    [*RELEASE.options, "-Dtorch=disabled"],
+    without=["hosts", "rdma", *RELEASE.without],
+    release=OTHER,
+)
 SLOW = Build("release", GCC, RELEASE.options, suites=["slow"])
 ADDRESS = Build(
     "address",
@@ -117,9 +149,9 @@ class Check:
         self.tally = Tally()
         self.builds = []
 
-    def run(self, name, command, environment=None):
+    def run(self, name, command):
         """A phase that counts as one failed case when it fails."""
-        phase = self.runner.run(name, command, environment)
+        phase = self.runner.run(name, command)
         if not phase.passed:
             self.fail(phase)
         return phase.passed
@@ -145,9 +177,7 @@ class Check:
     def configure(self, build):
         if (build.folder / "build.ninja").exists():
             # The lists of tests are those of the last configuration.
-            return self.run(
-                f"{build.name}: set up", ["ninja", "-C", str(build.folder), "--quiet", "build.ninja"]
-            )
+            return self.run(f"{build.name}: set up", build.command("ninja", "--quiet", "build.ninja"))
         cache = "ccache " if shutil.which("ccache") else ""
         environment = {"CC": cache + build.compiler[0], "CXX": cache + build.compiler[1]}
         if shutil.which("mold"):
@@ -156,12 +186,13 @@ class Check:
         if "-Dtests=disabled" not in options:
             options.append("-Dtests=enabled")
         shutil.rmtree(build.folder, ignore_errors=True)
-        command = ["meson", "setup", "--werror", str(build.folder), *options]
-        return self.run(f"{build.name}: set up", command, environment)
+        build.folder.mkdir()
+        words = ["meson", "setup", "--werror", ".", str(build.checkout), *options]
+        return self.run(f"{build.name}: set up", build.command(*words, **environment))
 
     def compile(self, build):
         targets = test_targets(build) if build.suites else []
-        command = ["ninja", "-C", str(build.folder), "-k", "0", *targets]
+        command = build.command("ninja", "-k", "0", *targets)
         self.builds.append((build, time.time()))
         phase = self.runner.run(f"{build.name}: build", command)
         if not phase.passed:
@@ -183,8 +214,8 @@ class Check:
         shutil.rmtree(run.results, ignore_errors=True)
         run.results.mkdir(parents=True)
         run.log.unlink(missing_ok=True)
-        command = ["meson", "test", "-C", str(build.folder), "--no-rebuild", "--print-errorlogs"]
-        command += ["--wrapper", str(pathlib.Path("tools/dev/gtest-wrapper").resolve())]
+        command = ["meson", "test", "--no-rebuild", "--print-errorlogs"]
+        command += ["--wrapper", str(build.checkout / "tools/dev/gtest-wrapper")]
         command += ["--logbase", run.name]
         if build.setup:
             command += ["--setup", build.setup]
@@ -196,8 +227,7 @@ class Check:
             command += ["--num-processes", "1", *tests]
         phase = self.runner.run(
             f"{build.name}: test{' again' if tests else ''}",
-            command,
-            {"RONDO_TEST_RESULTS": str(run.results)},
+            build.command(*command, RONDO_TEST_RESULTS=build.checkout / run.results),
         )
         if phase.ended_because:
             self.fail(phase)
@@ -215,6 +245,20 @@ def check_release(check):
     check_format(check)
     if check.build(RELEASE):
         check.test(RELEASE)
+
+
+def check_other_release(check, required=False):
+    """The tests in the other Debian. Without its archive they are left out, but where `required`."""
+    build = OTHER_RELEASE
+    phase = check.runner.run(f"{build.name}: system", ["tools/dev/new-system", "keep", OTHER, "build", "check"])
+    if phase.passed:
+        if check.build(build):
+            check.test(build)
+    elif not phase.ended_because and (phase.status == 77 or phase.status == 75 and not required):
+        cases = max(1, count_cases(RELEASE.test_run(), build.without))
+        check.tally.left_out.append((cases, f"{build.name}: {phase.lines[-1].strip() if phase.lines else ''}"))
+    else:
+        check.fail(phase)
 
 
 def check_sanitized(check):
@@ -257,7 +301,9 @@ def check_rest(check):
         check.run("collectives of many ranks", [str(folder / "simulate-collectives"), "check"])
     library = SEPARATE.folder / "bindings" / "c" / "librondo.so"
     check.run_where_possible("C interface", ["tools/dev/check-abi", str(library)])
-    check.run_where_possible("Debian packages", ["tools/dev/check-packages"])
+    for release in ("bookworm", "trixie"):
+        command = ["tools/dev/check-packages", release]
+        check.run_where_possible(f"Debian packages of {release}", command)
     check.run("wraps", ["tools/dev/check-wraps"])
     check.run("documents", ["tools/dev/check-docs"])
     check.run("API reference", ["tools/dev/api-reference"])
@@ -295,21 +341,20 @@ def print_times(check):
 def main():
     parser = argparse.ArgumentParser(prog="tools/check", add_help=False)
     mode = parser.add_mutually_exclusive_group()
-    for name in ("sanitize", "ci", "full"):
+    for name in ("sanitize", "other-debian", "ci", "full"):
         mode.add_argument(f"--{name}", dest="mode", action="store_const", const=name)
     parser.add_argument("--limit", type=float, default=80, metavar="MINUTES")
     arguments = parser.parse_args()
 
-    # So that clones share what they have compiled.
-    os.environ["CCACHE_BASEDIR"] = str(pathlib.Path.cwd())
-    os.environ["CCACHE_NOHASHDIR"] = "1"
     ROOT.mkdir(exist_ok=True)
     check = Check(arguments.limit, repeat=arguments.mode == "ci")
     # A request to stop ends what runs, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if arguments.mode != "sanitize":
+    if arguments.mode in (None, "ci", "full"):
         check_release(check)
-    if arguments.mode is not None:
+    if arguments.mode in ("other-debian", "ci", "full"):
+        check_other_release(check, required=arguments.mode == "full")
+    if arguments.mode in ("sanitize", "ci", "full"):
         check_sanitized(check)
     if arguments.mode == "full":
         check_rest(check)

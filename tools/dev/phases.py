@@ -88,7 +88,7 @@ class Runner:
         self.deadline = self.began + 60 * limit_minutes
         self.phases = []
 
-    def run(self, name, command, environment=None):
+    def run(self, name, command):
         phase = Phase(name)
         self.phases.append(phase)
         if time.monotonic() >= self.deadline:
@@ -98,7 +98,6 @@ class Runner:
         began, cpu = time.monotonic(), children_seconds()
         child = subprocess.Popen(
             command,
-            env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -132,7 +131,8 @@ class Runner:
         phase.ended_because = reason
         running = descendants(child.pid)
         phase.running_then = sorted({p.name() for p in running} - {""})
-        child.terminate()  # Meson then ends its tests and writes down which
+        # Meson then ends its tests and writes down which, in another system, too.
+        os.killpg(child.pid, signal.SIGTERM)
         try:
             child.wait(timeout=15)
         except subprocess.TimeoutExpired:

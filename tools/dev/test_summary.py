@@ -50,6 +50,7 @@ class Tally:
         self.failed = []
         self.unstable = []  # failed first, and passed when they were run again
         self.skipped = []
+        self.left_out = []  # (number of cases, why), of whole builds
         self.seconds = []  # (seconds, test)
 
     def add_case(self, where, case):
@@ -66,6 +67,9 @@ class Tally:
         else:
             self.passed += 1
 
+    def count_skipped(self):
+        return len(self.skipped) + sum(cases for cases, _ in self.left_out)
+
     def report(self):
         """Lists what was skipped and what failed, and ends with the line that counts; the status
         that the check ends with."""
@@ -75,7 +79,9 @@ class Tally:
             print(f"UNSTABLE {name} (passed when run again alone)")
         for name in self.failed:
             print(f"FAILED   {name}")
-        print(f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped")
+        for cases, reason in self.left_out:
+            print(f"LEFT OUT {reason} ({cases} cases)")
+        print(f"{self.passed} passed, {len(self.failed)} failed, {self.count_skipped()} skipped")
         return 1 if self.failed else 0
 
 
@@ -121,3 +127,13 @@ def add_build(tally, build, runs):
         add_test(first, build, entry, runs[0].results)
         tally.unstable += first.failed
         add_test(tally, build, second, runs[1].results)
+
+
+def count_cases(run, without):
+    """How many cases a run had, but for those of the suites `without`."""
+    tally = Tally()
+    for entry in run.entries():
+        suites = entry["name"].partition(" / ")[0].rpartition(":")[2].split("+")
+        if not set(suites) & set(without):
+            add_test(tally, "", entry, run.results)
+    return tally.passed + len(tally.failed) + len(tally.skipped)
