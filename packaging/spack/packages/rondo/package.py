@@ -47,11 +47,11 @@ class Rondo(MesonPackage):
     depends_on("libpng@1.6:")
     depends_on("nlohmann-json@3.11:", type="build")
     # oneDNN's threads must be those of gcc's OpenMP, as Rondo's own are.
-    depends_on("onednn@2.6:2 cpu_runtime=omp")
+    depends_on("onednn@2.6:3 cpu_runtime=omp")
     depends_on("openssl@3:")
     depends_on("random123", type="build")
     depends_on("tomlplusplus@3.3:", type="build")
-    depends_on("xtensor@0.24", type=("build", "link"))
+    depends_on("xtensor@0.24:", type=("build", "link"))
     depends_on("xxhash@0.8:")
     depends_on("zlib-api")
 
