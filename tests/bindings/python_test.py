@@ -463,7 +463,7 @@ class Memory(unittest.TestCase):
 
     def test_finds_the_transport_that_it_was_installed_with(self):
         with tempfile.TemporaryDirectory() as folder:
-            library = pathlib.Path(folder) / "librondo-transport.so.0.1"
+            library = pathlib.Path(folder) / "librondo-transport.so.0.2"
             installed = types.SimpleNamespace(LIBRARY_FOLDER=folder, TRANSPORT=library.name)
             with unittest.mock.patch.dict(sys.modules, {"rondo._installed": installed}):
                 with unittest.mock.patch.object(ctypes, "CDLL") as load:

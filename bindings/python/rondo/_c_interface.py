@@ -6,7 +6,7 @@ import ctypes
 import enum
 import os
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 class Status(enum.IntEnum):

@@ -174,7 +174,7 @@ typedef struct rondo_neighbour {
 
 /* ---- Library and errors ---- */
 
-/* The version of the library, "0.1.0", which may be newer than this header. */
+/* The version of the library, "0.2.0", which may be newer than this header. */
 RONDO_API const char* rondo_version(void);
 
 /* "peer_lost" for RONDO_PEER_LOST; "unknown" for what is no status. */

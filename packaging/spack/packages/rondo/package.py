@@ -20,7 +20,7 @@ class Rondo(MesonPackage):
 
     # A checkout is built as it lies (spack dev-build), so no address and no hash is needed.
     version("main")
-    version("0.1.0")
+    version("0.2.0")
 
     variant(
         "fabrics",
