@@ -109,11 +109,9 @@ bool World::arm() {
 
 void World::abort(std::string_view reason) noexcept { core_->abort(reason); }
 
-void World::dump_flight_record(const std::filesystem::path& path) const {
-  core_->dump_flight_record(path);
-}
+void World::dump_flight_record(const std::string& path) const { core_->dump_flight_record(path); }
 
-void World::set_dump_folder(const std::filesystem::path& folder) { core_->set_dump_folder(folder); }
+void World::set_dump_folder(const std::string& folder) { core_->set_dump_folder(folder); }
 
 Counters World::counters() const noexcept {
   const auto entry = core_->lock().reading();

@@ -82,7 +82,7 @@ void WorldCore::dump_flight_record(const std::filesystem::path& path) const {
   recorder::dump(*peer(my_.rank).recorder, "asked for", path);
 }
 
-void WorldCore::set_dump_folder(const std::filesystem::path& folder) {
+void WorldCore::set_dump_folder(const std::string& folder) {
   const std::scoped_lock lock(dump_folder_mutex_);
   options_.dump_folder = folder;
 }

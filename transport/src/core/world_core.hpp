@@ -192,7 +192,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   void note_failure(const Error& error) noexcept;
   void dump_flight_record(const std::filesystem::path& path) const;
   /// dump_folder() may be asked by any thread.
-  void set_dump_folder(const std::filesystem::path& folder);
+  void set_dump_folder(const std::string& folder);
   [[nodiscard]] std::filesystem::path dump_folder() const;
 
   /// Tells the ranks of other nodes, or the store, of this rank. False when there is one node.

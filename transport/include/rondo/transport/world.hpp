@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <memory_resource>
@@ -180,7 +179,7 @@ struct WorldOptions {
   /// Where flight records (see FlightRecord) go when something fails: this rank's own, once, on the
   /// first deadline_exceeded, peer_lost, mismatch or abort; and, as far as they are on this node,
   /// those of ranks that are gone and of the rank that the error names. Empty: nowhere.
-  std::filesystem::path dump_folder = {};
+  std::string dump_folder = {};
 };
 
 /// How a host program brings ranks together: copies `mine`, which is equally long on all ranks,
@@ -334,10 +333,10 @@ class RONDO_TRANSPORT_API World {
 
   /// Writes this rank's flight record as JSON (see FlightRecord) to `path`. Throws
   /// std::system_error.
-  void dump_flight_record(const std::filesystem::path& path) const;
+  void dump_flight_record(const std::string& path) const;
 
   /// Sets WorldOptions::dump_folder, for a program that learns it after it has joined.
-  void set_dump_folder(const std::filesystem::path& folder);
+  void set_dump_folder(const std::string& folder);
 
   [[nodiscard]] Counters counters() const noexcept;
 
