@@ -243,6 +243,7 @@ def check_format(check):
 
 def check_release(check):
     check_format(check)
+    check.run("cost of a header", ["tools/dev/header-cost"])
     if check.build(RELEASE):
         check.test(RELEASE)
 
