@@ -12,7 +12,7 @@
 namespace rondo::sync {
 namespace {
 
-std::size_t bytes_of(const LayerGradients& layer) { return layer.elements * sizeof(float); }
+std::size_t bytes_of_layer(const LayerGradients& layer) { return layer.elements * sizeof(float); }
 
 /// How many layers from the input side on fit into `limit`. Those of another group than the first
 /// end it: they may be of another size on other ranks.
@@ -20,7 +20,7 @@ std::size_t input_side(std::span<const LayerGradients> layers, std::size_t limit
   std::size_t count = 0;
   std::size_t bytes = 0;
   while (count < layers.size()) {
-    bytes += bytes_of(layers[count]);
+    bytes += bytes_of_layer(layers[count]);
     if (bytes > limit || layers[count].group != layers.front().group) break;
     ++count;
   }
@@ -36,14 +36,14 @@ std::vector<LayerRange> plan_buckets(std::span<const LayerGradients> layers,
   bool open = false;  // may buckets.back() take another layer?
   std::size_t bytes = 0;
   for (std::size_t i = layers.size(); i-- > 0;) {
-    const bool fills_alone = bytes_of(layers[i]) >= limits.bytes;
+    const bool fills_alone = bytes_of_layer(layers[i]) >= limits.bytes;
     if (!open || fills_alone || i + 1 == last_bucket_end ||
         layers[i + 1].group != layers[i].group) {
       buckets.push_back({i, i + 1});
       bytes = 0;
     }
     buckets.back().first_layer = i;
-    bytes += bytes_of(layers[i]);
+    bytes += bytes_of_layer(layers[i]);
     open = bytes < limits.bytes;
   }
   return buckets;
