@@ -161,22 +161,19 @@ TEST_P(SelfTest, AcceptsSoundKernelsAndRefusesThoseOfAnotherConvolution) {
   }
 }
 
-std::vector<ConvolutionSpec> in_both_types() {
+std::vector<ConvolutionSpec> layers(DataType type) {
   std::vector<ConvolutionSpec> specs{square(2, 8, 16, 32, 3, 1, 1),  square(3, 14, 6, 16, 5, 1, 2),
                                      square(2, 16, 64, 64, 3, 2, 1), square(2, 56, 16, 24, 1, 1, 0),
                                      square(4, 30, 3, 64, 7, 2, 3),  square(2, 9, 20, 18, 3, 2, 1),
                                      square(2, 12, 48, 48, 3, 1, 1)};
   specs[0].bias = true;
   specs[6].groups = 48;
-  const std::size_t count = specs.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    specs.push_back(specs[i]);
-    specs.back().type = DataType::bf16;
-  }
+  for (ConvolutionSpec& spec : specs) spec.type = type;
   return specs;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layers, SelfTest, testing::ValuesIn(in_both_types()));
+INSTANTIATE_TEST_SUITE_P(Layers, SelfTest, testing::ValuesIn(layers(DataType::f32)));
+INSTANTIATE_TEST_SUITE_P(LayersInBf16, SelfTest, testing::ValuesIn(layers(DataType::bf16)));
 
 // oneDNN's own layouts of blocks, with and without padding.
 TEST(ReorderTest, GoesToEveryLayoutAndBackExactly) {
