@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 #define RONDO_VERSION_MAJOR 0
-#define RONDO_VERSION_MINOR 1
+#define RONDO_VERSION_MINOR 2
 #define RONDO_VERSION_PATCH 0
 
 #define RONDO_API __attribute__((visibility("default")))
