@@ -57,14 +57,16 @@ def adopt(tensor, group=None):
 
 def _backend_of(group):
     # PyTorch 2 wraps a backend for each kind of device in a group. One of NCCL alone has none for the
-    # CPU.
+    # CPU. With TORCH_DISTRIBUTED_DEBUG=DETAIL a wrapper is around it that compares arguments.
     if hasattr(group, "_get_backend"):
         try:
-            return group._get_backend(torch.device("cpu"))
+            group = group._get_backend(torch.device("cpu"))
         except RuntimeError:
             return None
     # PyTorch 1 has an object of another type for groups that this rank is no member of.
-    return group if isinstance(group, dist.ProcessGroup) else None
+    elif not isinstance(group, dist.ProcessGroup):
+        return None
+    return getattr(group, "wrapped_pg", group)
 
 
 class _Reducer(dist.Reducer):

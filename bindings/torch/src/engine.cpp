@@ -17,6 +17,7 @@
 #include <system_error>
 #include <utility>
 
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
 #include <rondo/transport/error.hpp>
@@ -128,7 +129,7 @@ void Operation::complete(std::exception_ptr error) {
   if (!error) {
     try {
       const at::ThreadLocalStateGuard as_caller(caller_);
-      const at::NoGradGuard no_grad;
+      const c10::NoGradGuard no_grad;
       for (const auto& step : steps_) step();
     } catch (...) {
       error = std::current_exception();
@@ -244,6 +245,10 @@ void Engine::close() {
   } else {
     thread_.join();
   }
+}
+
+void Engine::abort() noexcept {
+  if (!is_forked_copy()) world_.abort("rondo: the process group was aborted");
 }
 
 /// Buffers are lent until their operations have ended. Peers that take no part any more, because

@@ -135,6 +135,8 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   /// receives are given up at once and in silence. Ends the engine's thread. The arena stays
   /// usable.
   void close();
+  /// Fails what is pending, on all ranks. Nothing can be posted after it.
+  void abort() noexcept;
 
   /// Posts what `start` adds to the requests. Throws what `start` throws.
   void post(const c10::intrusive_ptr<Operation>& operation, const Start& start);

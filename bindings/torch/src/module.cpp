@@ -28,7 +28,6 @@ namespace rondo::torch_backend {
 namespace {
 
 namespace py = pybind11;
-using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
 std::vector<std::weak_ptr<Engine>>& engines() {
   static std::vector<std::weak_ptr<Engine>> all;
@@ -41,7 +40,8 @@ transport::Allgather gather_over(const StorePointer& store, int rank, int size) 
                                         std::span<std::byte> all) mutable {
     const std::string prefix = "rondo/" + std::to_string(round++) + "/";
     const auto* data = reinterpret_cast<const std::uint8_t*>(mine.data());
-    store->set(prefix + std::to_string(rank), {data, data + mine.size()});
+    const std::vector<std::uint8_t> value(data, data + mine.size());
+    store->set(prefix + std::to_string(rank), value);
     for (int peer = 0; peer < size; ++peer) {
       const auto theirs = store->get(prefix + std::to_string(peer));
       TORCH_CHECK(theirs.size() == mine.size(), "rondo: rank ", peer, " runs another version");
@@ -58,15 +58,6 @@ transport::World make_world(const StorePointer& store, int rank, int size,
   options.stall_warning = stall_time;
   options.on_stall = [stall](const transport::Stall& now) { *stall = now; };
   return transport::World::create(rank, size, gather_over(store, rank, size), options);
-}
-
-c10::intrusive_ptr<Base> create(const StorePointer& store, int rank, int size,
-                                std::chrono::milliseconds timeout) {
-  auto stall = std::make_shared<transport::Stall>();
-  auto engine = std::make_shared<Engine>(make_world(store, rank, size, timeout, stall), stall);
-  engine->open();
-  engines().push_back(engine);
-  return c10::make_intrusive<ProcessGroup>(std::move(engine), rank, size, timeout);
 }
 
 /// Before Python ends: a thread of ours must not outlive the interpreter.
@@ -177,10 +168,19 @@ class Adopted {
 
 }  // namespace
 
+c10::intrusive_ptr<Base> create_group(const StorePointer& store, int rank, int size,
+                                      std::chrono::milliseconds timeout) {
+  auto stall = std::make_shared<transport::Stall>();
+  auto engine = std::make_shared<Engine>(make_world(store, rank, size, timeout, stall), stall);
+  engine->open();
+  engines().push_back(engine);
+  return c10::make_intrusive<ProcessGroup>(std::move(engine), rank, size, timeout);
+}
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   using Release = py::call_guard<py::gil_scoped_release>;
   install_arena_allocator();
-  module.def("create", &create, Release(), py::arg("store"), py::arg("rank"), py::arg("size"),
+  module.def("create", &create_group, Release(), py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"));
   module.def("close_all", &close_all, Release());
   py::class_<Arena>(module, "Arena")

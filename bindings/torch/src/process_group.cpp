@@ -5,6 +5,7 @@
 
 #include "process_group.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -68,6 +69,20 @@ void check_types(const Tensors& tensors, const at::Tensor& model) {
   }
 }
 
+/// Every one of `wholes` must have `ranks` parts of the size of that of `parts`.
+void check_parts(const char* what, const Tensors& wholes, const Tensors& parts, int ranks) {
+  TORCH_CHECK(wholes.size() == parts.size(), "there must be as many inputs as outputs, not ",
+              parts.size(), " and ", wholes.size());
+  for (std::size_t i = 0; i < wholes.size(); ++i) {
+    check_tensor(wholes[i]);
+    check_tensor(parts[i]);
+    TORCH_CHECK(wholes[i].numel() == parts[i].numel() * ranks &&
+                    wholes[i].scalar_type() == parts[i].scalar_type(),
+                what, ranks, " times as large; they have ", wholes[i].numel(), " and ",
+                parts[i].numel(), " elements");
+  }
+}
+
 /// Memory for one row of `model`'s elements for each rank.
 at::Tensor rows_like(const at::Tensor& model, int rows) {
   return at::empty({rows, model.numel()},
@@ -117,18 +132,33 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Engine> engine, int rank, int size,
   init();
 }
 
+ProcessGroup::~ProcessGroup() { ProcessGroup::shutdown(); }
+
 /// The engine's thread and callbacks may need Python's lock before they end: tensors that they free
 /// belong to objects of Python. While Python ends nothing is released: it has closed the engine.
-ProcessGroup::~ProcessGroup() {
+void ProcessGroup::shutdown() {
   std::optional<pybind11::gil_scoped_release> released;
   if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
   engine_->close();
 }
 
+c10::intrusive_ptr<Base::Options> ProcessGroup::getBackendOptions() {
+  return c10::make_intrusive<Base::Options>(getBackendName(), timeout_);
+}
+
+c10::intrusive_ptr<Base> ProcessGroup::split(const StorePointer& store,
+                                             const std::vector<int>& ranks,
+                                             const c10::intrusive_ptr<Base::Options>& options) {
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  if (own == ranks.end()) return {};
+  return create_group(store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
+                      options->timeout);
+}
+
 ProcessGroup::Preparation ProcessGroup::make(c10d::OpType type, Tensors outputs,
                                              std::chrono::milliseconds timeout) {
   ++sequence_;
-  const auto limit = timeout == c10d::kUnsetTimeout ? timeout_ : timeout;
+  const auto limit = timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout;
   return {.no_grad = {},
           .operation = c10::make_intrusive<Operation>(engine_, type, std::move(outputs), limit)};
 }
@@ -136,6 +166,13 @@ ProcessGroup::Preparation ProcessGroup::make(c10d::OpType type, Tensors outputs,
 WorkPointer ProcessGroup::post(const Preparation& prepared, const Engine::Start& start) {
   engine_->post(prepared.operation, start);
   return prepared.operation;
+}
+
+WorkPointer ProcessGroup::post(const Preparation& prepared,
+                               const std::vector<Engine::Start>& starts) {
+  return post(prepared, [&](Communicator& communicator, std::vector<Request>& requests) {
+    for (const auto& start : starts) start(communicator, requests);
+  });
 }
 
 void ProcessGroup::check_rank(const char* what, int64_t rank) const {
@@ -169,9 +206,7 @@ WorkPointer ProcessGroup::allreduce_coalesced(Tensors& tensors,
   const auto operation = make(c10d::OpType::ALLREDUCE, tensors, options.timeout);
   std::vector<Engine::Start> starts;
   for (auto& tensor : tensors) add_allreduce(*operation, starts, tensor, options.reduceOp);
-  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-    for (const auto& start : starts) start(communicator, requests);
-  });
+  return post(operation, starts);
 }
 
 WorkPointer ProcessGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -210,19 +245,25 @@ WorkPointer ProcessGroup::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
 
 WorkPointer ProcessGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                const c10d::ReduceScatterOptions& options) {
-  check_tensor(output);
-  check_tensor(input);
-  TORCH_CHECK(
-      input.numel() == output.numel() * size_ && input.scalar_type() == output.scalar_type(),
-      "reduce_scatter: the input must be of the output's type and ", size_,
-      " times as large; they have ", input.numel(), " and ", output.numel(), " elements");
-  const auto operation = make(c10d::OpType::_REDUCE_SCATTER_BASE, {output}, options.timeout);
-  const auto op = find_op(output.scalar_type(), options.reduceOp);
-  const at::Tensor in = input_of(*operation, input);
-  const at::Tensor out = output_of(*operation, output);
-  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-    requests.push_back(torch_backend::reduce_scatter(communicator, in, out, op, {}));
-  });
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+}
+
+WorkPointer ProcessGroup::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  check_parts("reduce_scatter: the input must be of the output's type and ", inputs, outputs,
+              size_);
+  const auto operation = make(c10d::OpType::_REDUCE_SCATTER_BASE, outputs, options.timeout);
+  std::vector<Engine::Start> starts;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    starts.push_back([in = input_of(*operation, inputs[i]), out = output_of(*operation, outputs[i]),
+                      op = find_op(outputs[i].scalar_type(), options.reduceOp)](
+                         Communicator& communicator, std::vector<Request>& requests) {
+      requests.push_back(torch_backend::reduce_scatter(communicator, in, out, op, {}));
+    });
+  }
+  return post(operation, starts);
 }
 
 WorkPointer ProcessGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -254,18 +295,24 @@ WorkPointer ProcessGroup::allgather(std::vector<Tensors>& outputs, Tensors& inpu
 
 WorkPointer ProcessGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::AllgatherOptions& options) {
-  check_tensor(output);
-  check_tensor(input);
-  TORCH_CHECK(
-      output.numel() == input.numel() * size_ && input.scalar_type() == output.scalar_type(),
-      "allgather: the output must be of the input's type and ", size_,
-      " times as large; they have ", output.numel(), " and ", input.numel(), " elements");
-  const auto operation = make(c10d::OpType::_ALLGATHER_BASE, {output}, options.timeout);
-  const at::Tensor in = input_of(*operation, input);
-  const at::Tensor out = output_of(*operation, output);
-  return post(operation, [&](Communicator& communicator, std::vector<Request>& requests) {
-    requests.push_back(communicator.allgather(const_bytes_of(in), bytes_of(out)));
-  });
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return allgather_into_tensor_coalesced(outputs, inputs, options);
+}
+
+WorkPointer ProcessGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                          const c10d::AllgatherOptions& options) {
+  check_parts("allgather: the output must be of the input's type and ", outputs, inputs, size_);
+  const auto operation = make(c10d::OpType::_ALLGATHER_BASE, outputs, options.timeout);
+  std::vector<Engine::Start> starts;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    starts.push_back(
+        [in = input_of(*operation, inputs[i]), out = output_of(*operation, outputs[i])](
+            Communicator& communicator, std::vector<Request>& requests) {
+          requests.push_back(communicator.allgather(const_bytes_of(in), bytes_of(out)));
+        });
+  }
+  return post(operation, starts);
 }
 
 WorkPointer ProcessGroup::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
