@@ -15,7 +15,6 @@ import unittest
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as processes
 
 import rondo.torch
 
@@ -24,7 +23,7 @@ from backend_ranks import (
     expect_equal,
     expect_error,
     RanksTest,
-    run_rank,
+    start_ranks,
     touch_file,
     wait_for_file,
 )
@@ -250,7 +249,7 @@ class LifetimeTest(RanksTest):
     def test_lost_peer(self):
         # Without join() of the context, which ends the others as soon as one has died.
         with tempfile.TemporaryDirectory() as folder:
-            context = processes.spawn(run_rank, (lost_peer, 3, folder, 60), 3, join=False)
+            context = start_ranks((lost_peer, 3, folder, 60), 3)
             try:
                 for process in context.processes:
                     process.join(120)

@@ -49,11 +49,11 @@ def touch_file(own, common, needed):
         (folder / common).touch()
 
 
-def run_rank(rank, check, ranks, folder, seconds):
+def run_rank(rank, check, ranks, folder, seconds, backend="rondo"):
     os.environ["RONDO_TEST_FOLDER"] = folder
     torch.set_num_threads(1)
     dist.init_process_group(
-        "rondo",
+        backend,
         init_method=f"file://{folder}/store",
         rank=rank,
         world_size=ranks,
@@ -62,10 +62,15 @@ def run_rank(rank, check, ranks, folder, seconds):
     check(rank, ranks)
 
 
+def start_ranks(arguments, ranks):
+    """Forked off, because an import of PyTorch takes longer than most tests."""
+    return processes.start_processes(run_rank, arguments, ranks, join=False, start_method="fork")
+
+
 class RanksTest(unittest.TestCase):
-    def over(self, check, ranks, seconds=60):
+    def over(self, check, ranks, seconds=60, backend="rondo"):
         with tempfile.TemporaryDirectory() as folder:
-            arguments = (check, ranks, folder, seconds)
-            context = processes.spawn(run_rank, arguments, ranks, join=False)
+            arguments = (check, ranks, folder, seconds, backend)
+            context = start_ranks(arguments, ranks)
             while not context.join(timeout=120):
                 pass

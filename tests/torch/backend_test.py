@@ -422,7 +422,7 @@ def groups_of_other_devices(rank, ranks):
 def wrong_arguments(rank, ranks):
     indices = torch.tensor([[0, 1]])
     sparse = torch.sparse_coo_tensor(indices, torch.ones(2), (4,))
-    expect_error("dense tensors", lambda: dist.broadcast(sparse, 0))
+    expect_error("Sparse", lambda: dist.broadcast(sparse, 0))  # PyTorch 2 refuses it itself
     expect_error("integers", lambda: dist.all_reduce(torch.ones(2), Op.BAND))
     expect_error("floating point", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), Op.AVG))
     if hasattr(torch, "uint16"):  # since PyTorch 2.3
@@ -452,62 +452,30 @@ class BackendTest(RanksTest):
     def test_one_rank(self):
         self.over(reductions, 1)
 
-    def test_reductions(self):
-        self.over(reductions, 3)
 
-    def test_layouts(self):
-        self.over(layouts, 2)
-
-    def test_movements(self):
-        self.over(movements, 3)
-
-    def test_scattered_sums(self):
-        self.over(scattered_sums, 3)
-
-    def test_all_to_all(self):
-        self.over(all_to_all, 3)
-
-    def test_exchanged_lists(self):
-        self.over(exchanged_lists, 3)
-
-    def test_sizes_that_differ(self):
-        self.over(sizes_that_differ, 2)
-
-    def test_messages(self):
-        self.over(messages, 3)
-
-    def test_inference(self):
-        self.over(inference, 2)
-
-    def test_tensors_with_gradients(self):
-        self.over(tensors_with_gradients, 2)
-
-    def test_groups(self):
-        self.over(groups, 4)
-
-    def test_arenas(self):
-        self.over(arenas, 2)
-
-    def test_kernels_in_arenas(self):
-        self.over(kernels_in_arenas, 2)
-
-    def test_adoption(self):
-        self.over(adoption, 2)
-
-    def test_adoption_beside_operations(self):
-        self.over(adoption_beside_operations, 2)
-
-    def test_sparse(self):
-        self.over(sparse, 3)
-
-    def test_ddp(self):
-        self.over(ddp, 2)
-
-    def test_groups_of_other_devices(self):
-        self.over(groups_of_other_devices, 1)
-
-    def test_wrong_arguments(self):
-        self.over(wrong_arguments, 2)
+for function, needed in (
+    (reductions, 3),
+    (layouts, 2),
+    (movements, 3),
+    (scattered_sums, 3),
+    (all_to_all, 3),
+    (exchanged_lists, 3),
+    (sizes_that_differ, 2),
+    (messages, 3),
+    (inference, 2),
+    (tensors_with_gradients, 2),
+    (groups, 4),
+    (arenas, 2),
+    (kernels_in_arenas, 2),
+    (adoption, 2),
+    (adoption_beside_operations, 2),
+    (sparse, 3),
+    (ddp, 2),
+    (groups_of_other_devices, 1),
+    (wrong_arguments, 2),
+):
+    run = lambda test, check=function, ranks=needed: test.over(check, ranks)
+    setattr(BackendTest, f"test_{function.__name__}", run)
 
 
 if __name__ == "__main__":
