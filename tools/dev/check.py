@@ -283,7 +283,7 @@ def check_pytorch(check):
         check.tally.skipped.append(f"{name}: the package libtorch-dev or pybind11-dev is absent")
         return
     command = ["meson", "devenv", "-C", str(RELEASE.folder)]
-    for test in ("backend_test.py", "backend_lifetime_test.py"):
+    for test in ("backend_test.py", "backend_lifetime_test.py", "features_test.py"):
         path = pathlib.Path("tests/torch", test).resolve()
         check.run(f"{name}, {test}", [*command, python, str(path)])
 
