@@ -10,7 +10,7 @@
 namespace rondo::tensor::onednn {
 namespace {
 
-constexpr std::array tried{Version{2, 6}, Version{3, 7}, Version{3, 12}};
+constexpr std::array tried{Version{2, 6}};
 
 // Ranks at the right border of images that are split by columns have such padding. The rule covers
 // all that was seen, for some widths and numbers of channels, and more.
@@ -31,6 +31,13 @@ bool is_strided_and_narrow(const ConvolutionSpec& spec) {
       spec.kernel_h == 1 && spec.kernel_w == 1 && spec.type == DataType::bf16;
   return spec.stride > 1 && full_vectors &&
          (std::min(spec.input.c, spec.filters) <= 64 || pixel_in_bf16);
+}
+
+// Seen for outputs that read nothing but padding, and in layers that are split by channel.
+bool is_any(const ConvolutionSpec& /*spec*/) { return true; }
+
+bool is_one_column_with_padding(const ConvolutionSpec& spec) {
+  return spec.kernel_w == 1 && spec.kernel_h > 1 && spec.pad_left + spec.pad_right > 0;
 }
 
 // Seen for some numbers of pixels, 30 x 30 among them.
@@ -69,6 +76,38 @@ constexpr std::array known{
            .effect = "returns sums that have nothing to do with the gradient",
            .remedy = "take an even number of filters",
            .example = {.input = {1, 30, 30, 16}, .filters = 17, .type = DataType::bf16}},
+    Defect{.kind = Defect::Kind::fatal,
+           .pass = Pass::forward,
+           .kernel = "brg_conv_fwd:avx2",
+           .first = {3, 7},
+           .last = {3, 7},
+           .concerns = &is_any,
+           .effect = "reads and writes outside of its memory",
+           .remedy = "choose another number of channels",
+           .example = {.input = {3, 6, 6, 6},
+                       .filters = 7,
+                       .kernel_h = 3,
+                       .kernel_w = 3,
+                       .pad_top = 1,
+                       .pad_bottom = 1,
+                       .pad_left = 1,
+                       .pad_right = 1}},
+    Defect{.pass = Pass::backward_weights,
+           .kernel = "x64:gemm:jit",
+           .first = {3, 7},
+           .last = {3, 7},
+           .concerns = &is_one_column_with_padding,
+           .effect = "returns wrong sums",
+           .remedy = "use no padding beside filters of one column",
+           .example = {.input = {1, 1, 11, 15},
+                       .filters = 14,
+                       .kernel_h = 5,
+                       .kernel_w = 1,
+                       .stride = 2,
+                       .pad_top = 3,
+                       .pad_bottom = 2,
+                       .pad_left = 4,
+                       .pad_right = 3}},
     Defect{.kind = Defect::Kind::slow,
            .pass = Pass::backward_data,
            .kernel = "brgconv_strided:avx512_core",

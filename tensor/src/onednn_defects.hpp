@@ -21,8 +21,8 @@ struct Version {
 /// The release that this process runs with.
 [[nodiscard]] Version version() noexcept;
 
-/// Were the kernels of this release compared with plain loops by all tests of this module, with
-/// every instruction set? Kernels of any other release are tested when a layer is made; see
+/// Have all tests of tensor and train passed with this release without the test of its kernels,
+/// with every instruction set? Kernels of any other release are tested when a layer is made; see
 /// onednn_self_test.hpp.
 [[nodiscard]] bool is_tried(Version release) noexcept;
 
@@ -31,7 +31,8 @@ enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
 /// A kernel of oneDNN that computes wrong results for some convolutions, or is slower than the next
 /// one that it has.
 struct Defect {
-  enum class Kind : std::uint8_t { wrong, slow };
+  /// `fatal`: for some shapes the process ends, so no test runs it.
+  enum class Kind : std::uint8_t { wrong, fatal, slow };
   Kind kind = Kind::wrong;
   Pass pass = Pass::forward;
   std::string_view kernel;  ///< the beginning of its name

@@ -100,11 +100,13 @@ TEST_P(DefectTest, IsThereInTheReleasesThatHaveItAndNowhereElse) {
   if (defect.example.type == DataType::bf16 && !computes_bf16()) GTEST_SKIP() << "needs bf16";
   const onednn::Version release = onednn::version();
   const bool has_it = defect.first <= release && release <= defect.last;
-  if (defect.kind == Defect::Kind::slow) {
+  if (defect.kind != Defect::Kind::wrong) {
     // A test measures no times; kernels-in-turn does. A layer gets another kernel.
     Engine engine;
     const std::string kernels = Convolution(engine, defect.example).implementation();
-    EXPECT_EQ(kernels.find(defect.kernel), std::string::npos) << kernels;
+    if (has_it) {
+      EXPECT_EQ(kernels.find(defect.kernel), std::string::npos) << kernels;
+    }
     return;
   }
   bool found = false;
@@ -133,7 +135,6 @@ TEST(DefectTableTest, AppliesToItsReleasesAndToThoseThatNobodyHasTried) {
     EXPECT_TRUE(found(defect.first));
     EXPECT_TRUE(found(defect.last));
     EXPECT_TRUE(found({9, 9}));
-    EXPECT_EQ(found({3, 7}), defect.last >= onednn::Version(3, 7));
     EXPECT_EQ(found({2, 6}), defect.first == onednn::Version(2, 6));
   }
 }
@@ -206,7 +207,7 @@ TEST(ReorderTest, OfOneReleaseDropsElements) {
   const memory::desc blocked(extents, memory::data_type::f32, memory::format_tag::OIhw16i16o);
   EXPECT_EQ(reorders_correctly(engine.impl(), plain, blocked),
             onednn::version() != onednn::Version(3, 7));
-  EXPECT_EQ(onednn::may_drop_elements(), onednn::version() == onednn::Version(3, 7));
+  EXPECT_EQ(onednn::may_drop_elements(), !onednn::is_tried(onednn::version()));
 }
 
 }  // namespace

@@ -353,7 +353,7 @@ def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if arguments.mode in (None, "ci", "full"):
         check_release(check)
-    if arguments.mode in ("other-debian", "ci", "full"):
+    if arguments.mode in ("other-debian", "full"):
         check_other_release(check, required=arguments.mode == "full")
     if arguments.mode in ("sanitize", "ci", "full"):
         check_sanitized(check)

@@ -44,7 +44,7 @@ class RONDO_SYNC_API SchemeSettings {
 
 /// A plug-in and the program that loads it share C++ classes, so both must have the same version.
 /// It is raised with the ABI of librondo-sync.
-inline constexpr std::uint32_t scheme_plugin_version = 1;
+inline constexpr std::uint32_t scheme_plugin_version = 2;
 
 /// An update scheme in a library of its own, which `rondo train` loads (update.plugin). The library
 /// is linked with librondo-sync and defines one object:
