@@ -242,7 +242,7 @@ class Convolution::Impl {
     if (PixelProducts::replaces(spec)) products.emplace(engine.impl(), spec);
   }
 
-  /// What the kernels compute.
+  /// The convolution that the kernels compute.
   static ConvolutionSpec computed(const ConvolutionSpec& spec) {
     return PixelProducts::replaces(spec) ? PixelProducts::gathered(spec) : spec;
   }

@@ -82,7 +82,7 @@ template <typename Description, typename IsSound>
   return kernel;
 }
 
-/// What a primitive is made from, besides its operation.
+/// The engine and attributes that a primitive is made with.
 struct Setting {
   const dnnl::engine& engine;
   const dnnl::primitive_attr& attributes;

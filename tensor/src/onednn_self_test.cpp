@@ -268,7 +268,7 @@ class Trial {
   [[nodiscard]] bool has_right_gradient(GuardedArray& into, const memory::desc& layout) {
     GuardedArray result(plain(layout).get_size());
     PlainReorder(layout, plain(layout)).run(into.data(), result.data());
-    // Those are written as zeros after the kernel has run.
+    // The layer writes zeros there after the kernel has run.
     const auto zeros = taps_in_padding(spec_);
     const std::int64_t window = spec_.kernel_h * spec_.kernel_w;
     for (std::int64_t i = 0; i < spec_.weights(); ++i) {

@@ -118,7 +118,7 @@ void fill(AnyTensor& tensor) {
   }
 }
 
-/// What one pass reads and writes, and oneDNN's kernel for it in the layouts that it likes.
+/// The arrays of one pass, and oneDNN's kernel for it in the layouts that it likes.
 class Subject {
  public:
   Subject(const ConvolutionSpec& spec, Pass pass) : layer_(engine_, spec), pass_(pass) {

@@ -42,7 +42,7 @@ c10::intrusive_ptr<Base> create_group(const StorePointer& store, int rank, int s
 /// what goes wrong later is thrown by wait() or is the future's error, with the rank at fault in
 /// it.
 ///
-/// What is not marked as an override is one in newer versions of PyTorch alone.
+/// Functions without `override` override one in newer versions of PyTorch alone.
 class ProcessGroup final : public Base {
  public:
   ProcessGroup(std::shared_ptr<Engine> engine, int rank, int size,
