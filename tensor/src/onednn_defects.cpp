@@ -36,10 +36,6 @@ bool is_strided_and_narrow(const ConvolutionSpec& spec) {
 // Seen for outputs that read nothing but padding, and in layers that are split by channel.
 bool is_any(const ConvolutionSpec& /*spec*/) { return true; }
 
-bool is_one_column_with_padding(const ConvolutionSpec& spec) {
-  return spec.kernel_w == 1 && spec.kernel_h > 1 && spec.pad_left + spec.pad_right > 0;
-}
-
 // Seen for some numbers of pixels, 30 x 30 among them.
 bool has_an_odd_number_of_filters(const ConvolutionSpec& spec) {
   return spec.filters / spec.groups % 2 != 0;
@@ -92,22 +88,6 @@ constexpr std::array known{
                        .pad_bottom = 1,
                        .pad_left = 1,
                        .pad_right = 1}},
-    Defect{.pass = Pass::backward_weights,
-           .kernel = "x64:gemm:jit",
-           .first = {2, 6},
-           .last = {3, 7},
-           .concerns = &is_one_column_with_padding,
-           .effect = "returns wrong sums",
-           .remedy = "use no padding beside filters of one column",
-           .example = {.input = {1, 1, 11, 15},
-                       .filters = 14,
-                       .kernel_h = 5,
-                       .kernel_w = 1,
-                       .stride = 2,
-                       .pad_top = 3,
-                       .pad_bottom = 2,
-                       .pad_left = 4,
-                       .pad_right = 3}},
     Defect{.kind = Defect::Kind::slow,
            .pass = Pass::backward_data,
            .kernel = "brgconv_strided:avx512_core",

@@ -1,12 +1,11 @@
 // A test of one kernel of oneDNN, for releases whose kernels nobody has compared with plain loops.
 //
-// All arrays repeat one short pattern of whole numbers, so an element's value follows from its
-// index, and a sum over a few thousand products needs no copy of the arrays.
+// An element's value follows from its index, so a sum over a few thousand products needs no copy of
+// the arrays.
 
 #include "onednn_self_test.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "guarded_array.hpp"
 #include "onednn_calls.hpp"
 #include "onednn_kernel.hpp"
 #include "reorder.hpp"
@@ -24,53 +24,6 @@ namespace {
 
 using dnnl::memory;
 using dnnl::query;
-
-// A prime, so that neighbours in any dimension differ.
-constexpr std::int64_t period = 4099;
-
-// -1, 0 or 1: a sum of 16 million products is exact in fp32.
-float value_at(std::int64_t index) {
-  const auto mixed = static_cast<std::uint32_t>(index % period) * 2654435761U;
-  return static_cast<float>((mixed >> 16U) % 3U) - 1.0F;
-}
-
-/// Memory with a margin on both sides, which is not to be written.
-class GuardedArray {
- public:
-  explicit GuardedArray(std::size_t bytes) : size_(bytes), bytes_(bytes + 2 * margin, mark) {
-    // As floats and as bf16 this is NaN.
-    std::fill_n(bytes_.begin() + margin, bytes, std::byte{0xff});
-  }
-  [[nodiscard]] void* data() noexcept { return bytes_.data() + margin; }
-  [[nodiscard]] bool is_whole() const noexcept {
-    const auto is_mark = [](std::byte byte) { return byte == mark; };
-    return std::all_of(bytes_.begin(), bytes_.begin() + margin, is_mark) &&
-           std::all_of(bytes_.end() - margin, bytes_.end(), is_mark);
-  }
-  void fill_with_pattern(DataType type) {
-    with_type(type, [&]<typename T>(T) {
-      std::array<T, period> pattern;
-      for (std::int64_t i = 0; i < period; ++i) {
-        pattern[static_cast<std::size_t>(i)] = from_float<T>(value_at(i));
-      }
-      auto* const into = static_cast<std::byte*>(data());
-      for (std::size_t at = 0; at < size_; at += sizeof(pattern)) {
-        std::memcpy(into + at, pattern.data(), std::min(sizeof(pattern), size_ - at));
-      }
-    });
-  }
-  [[nodiscard]] float at(DataType type, std::int64_t index) noexcept {
-    if (type == DataType::bf16) return to_float(static_cast<const Bfloat16*>(data())[index]);
-    return static_cast<const float*>(data())[index];
-  }
-
- private:
-  static constexpr std::ptrdiff_t margin = 4096;
-  static constexpr std::byte mark{0xa5};
-
-  std::size_t size_;
-  std::vector<std::byte> bytes_;
-};
 
 /// The elements of the result by plain sums, and where the arrays hold theirs.
 class PlainSums {
@@ -175,23 +128,6 @@ class PlainSums {
   std::int64_t group_filters_;
 };
 
-// Where a result is compared: everywhere if it is small, otherwise the first and the last elements,
-// where corners and borders lie, and others between.
-std::vector<std::int64_t> places(std::int64_t size, std::int64_t row) {
-  constexpr std::int64_t most = 768;
-  std::vector<std::int64_t> chosen;
-  if (size <= most) {
-    for (std::int64_t i = 0; i < size; ++i) chosen.push_back(i);
-    return chosen;
-  }
-  for (std::int64_t i = 0; i < most / 3; ++i) {
-    chosen.push_back(i % 2 == 0 ? i : size - 1 - i);  // the first and the last image, or filter
-    chosen.push_back(i * 7919 % (size / row) * row + row - 1 - i % 3);  // ends of rows
-    chosen.push_back(i * 104729 % size);
-  }
-  return chosen;
-}
-
 /// One run of a kernel over guarded arrays, with what it needs to be run.
 class Trial {
  public:
@@ -234,7 +170,7 @@ class Trial {
   }
 
   void add_activation(int role, query layout, DataType type) {
-    add(role, kernel_.query_md(layout)).fill_with_pattern(type);
+    add(role, kernel_.query_md(layout)).fill(type, &value_at);
   }
 
   /// [F,C,KH,KW], whatever the layout of the kernel.
@@ -250,7 +186,7 @@ class Trial {
     const memory::desc layout = kernel_.query_md(query::weights_md, 0);
     const memory::desc plain_layout = plain(layout);
     GuardedArray weights(plain_layout.get_size());
-    weights.fill_with_pattern(DataType::f32);
+    weights.fill(DataType::f32, &value_at);
     GuardedArray& packed = add(DNNL_ARG_WEIGHTS, layout);
     std::memset(packed.data(), 0, layout.get_size());
     PlainReorder(plain_layout, layout).run(weights.data(), packed.data());
@@ -259,7 +195,7 @@ class Trial {
   void add_bias() {
     if (!spec_.bias || pass_ == Pass::backward_data) return;
     if (pass_ == Pass::forward) {
-      add(DNNL_ARG_BIAS, kernel_.query_md(query::weights_md, 1)).fill_with_pattern(DataType::f32);
+      add(DNNL_ARG_BIAS, kernel_.query_md(query::weights_md, 1)).fill(DataType::f32, &value_at);
     } else {
       add(DNNL_ARG_DIFF_BIAS, kernel_.query_md(query::diff_weights_md, 1));
     }
@@ -286,12 +222,14 @@ class Trial {
                                                              : spec_.input.w * spec_.input.c;
     const bool relu = pass_ == Pass::forward && spec_.activation == Activation::relu &&
                       kernel_.get_primitive_attr().get_post_ops().len() > 0;
-    return std::ranges::all_of(places(plain_sums.size(pass_), row), [&](std::int64_t index) {
-      float expected = plain_sums(pass_, index);
-      if (relu) expected = std::max(0.0F, expected);
-      if (type == DataType::bf16) expected = to_float(to_bfloat16(expected));
-      return result.at(type, index) == expected;
-    });
+    return std::ranges::all_of(compared_elements(plain_sums.size(pass_), row),
+                               [&](std::int64_t index) {
+                                 float expected = plain_sums(pass_, index);
+                                 if (relu) expected = std::max(0.0F, expected);
+                                 if (type == DataType::bf16)
+                                   expected = to_float(to_bfloat16(expected));
+                                 return result.at(type, index) == expected;
+                               });
   }
 
   const Engine::Impl& on_;
@@ -302,22 +240,6 @@ class Trial {
   std::unordered_map<int, memory> arguments_;
 };
 
-// All that a kernel's result depends on.
-std::string key_of(Pass pass, const dnnl::primitive_desc_base& kernel,
-                   const ConvolutionSpec& spec) {
-  std::string key = kernel.impl_info_str();
-  for (const std::int64_t number :
-       {static_cast<std::int64_t>(pass), spec.input.n, spec.input.h, spec.input.w, spec.input.c,
-        spec.filters, spec.kernel_h, spec.kernel_w, spec.stride, spec.pad_top, spec.pad_bottom,
-        spec.pad_left, spec.pad_right, std::int64_t{spec.bias}, spec.groups,
-        static_cast<std::int64_t>(spec.type), std::int64_t{spec.f32_output},
-        std::int64_t{spec.f32_input_gradient},
-        std::int64_t{kernel.get_primitive_attr().get_post_ops().len()}}) {
-    key += " " + std::to_string(number);
-  }
-  return key;
-}
-
 }  // namespace
 
 bool computes_correctly(const Engine::Impl& on, Pass pass, const dnnl::primitive_desc_base& kernel,
@@ -325,14 +247,28 @@ bool computes_correctly(const Engine::Impl& on, Pass pass, const dnnl::primitive
   return Trial(on, pass, kernel, spec).passes();
 }
 
+bool tested_once(const Engine::Impl& on, const dnnl::primitive_desc_base& kernel,
+                 std::initializer_list<std::int64_t> numbers, const std::function<bool()>& test) {
+  // Reference kernels are refused elsewhere, and their test would take minutes.
+  if (is_tried(version()) || is_reference(kernel)) return true;
+  std::string key = kernel.impl_info_str();
+  for (const std::int64_t number : numbers) key += " " + std::to_string(number);
+  const auto [known, is_new] = on.tested_kernels().try_emplace(key, false);
+  if (is_new) known->second = test();
+  return known->second;
+}
+
 bool is_sound(const Engine::Impl& on, Pass pass, const dnnl::primitive_desc_base& kernel,
               const ConvolutionSpec& spec) {
   if (defect_of(pass, kernel.impl_info_str(), spec) != nullptr) return false;
-  // Reference kernels are refused elsewhere, and their test would take minutes.
-  if (is_tried(version()) || is_reference(kernel)) return true;
-  const auto [known, is_new] = on.tested_kernels().try_emplace(key_of(pass, kernel, spec), false);
-  if (is_new) known->second = computes_correctly(on, pass, kernel, spec);
-  return known->second;
+  return tested_once(on, kernel,
+                     {static_cast<std::int64_t>(pass), spec.input.n, spec.input.h, spec.input.w,
+                      spec.input.c, spec.filters, spec.kernel_h, spec.kernel_w, spec.stride,
+                      spec.pad_top, spec.pad_bottom, spec.pad_left, spec.pad_right,
+                      std::int64_t{spec.bias}, spec.groups, static_cast<std::int64_t>(spec.type),
+                      std::int64_t{spec.f32_output}, std::int64_t{spec.f32_input_gradient},
+                      std::int64_t{kernel.get_primitive_attr().get_post_ops().len()}},
+                     [&] { return computes_correctly(on, pass, kernel, spec); });
 }
 
 }  // namespace rondo::tensor::onednn

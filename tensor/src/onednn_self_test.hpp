@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <rondo/tensor/convolution.hpp>
@@ -20,9 +24,14 @@ namespace rondo::tensor::onednn {
                                       const dnnl::primitive_desc_base& kernel,
                                       const ConvolutionSpec& spec);
 
+/// What `test` says of this kernel for a layer that `numbers` describe; an engine asks once. True
+/// without a test in a release of oneDNN that was tried.
+[[nodiscard]] bool tested_once(const Engine::Impl& on, const dnnl::primitive_desc_base& kernel,
+                               std::initializer_list<std::int64_t> numbers,
+                               const std::function<bool()>& test);
+
 /// May a layer use this kernel? Not if it has a known defect for that convolution, nor, in a
-/// release of oneDNN that was not tried, if it fails the test above. An engine tests each kernel
-/// once.
+/// release of oneDNN that was not tried, if it fails the test above.
 [[nodiscard]] bool is_sound(const Engine::Impl& on, Pass pass,
                             const dnnl::primitive_desc_base& kernel, const ConvolutionSpec& spec);
 

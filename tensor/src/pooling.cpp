@@ -12,6 +12,8 @@
 
 #include "onednn_calls.hpp"
 #include "onednn_kernel.hpp"
+#include "onednn_self_test.hpp"
+#include "pooling_self_test.hpp"
 
 namespace rondo::tensor {
 
@@ -40,6 +42,26 @@ void require_possible(const PoolingSpec& spec) {
       std::to_string(spec.window_h) + "x" + std::to_string(spec.window_w) + ")");
 }
 
+// As onednn::is_sound(). `backward` may be null.
+bool is_sound(const Engine::Impl& on, const PoolingSpec& spec,
+              const dnnl::primitive_desc_base& forward, const dnnl::primitive_desc_base* backward) {
+  return onednn::tested_once(
+      on, backward != nullptr ? *backward : forward,
+      {static_cast<std::int64_t>(spec.kind), spec.input.n, spec.input.h, spec.input.w, spec.input.c,
+       spec.window_h, spec.window_w, spec.stride, spec.pad_top, spec.pad_bottom, spec.pad_left,
+       spec.pad_right, static_cast<std::int64_t>(spec.input_gradient),
+       static_cast<std::int64_t>(spec.type), std::int64_t{backward != nullptr}},
+      [&] {
+        return backward != nullptr ? onednn::computes_correctly(on, forward, *backward, spec)
+                                   : onednn::computes_correctly(on, forward, spec);
+      });
+}
+
+void refuse_without(const dnnl::primitive_desc_base& kernel) {
+  if (!kernel)
+    throw std::runtime_error("Pooling: no kernel of oneDNN computes this layer correctly");
+}
+
 // What oneDNN chooses for a pooling layer; empty for an empty batch.
 struct PoolingKernels {
   PoolingKernels(const PoolingSpec& spec, const Engine::Impl& on) {
@@ -56,14 +78,17 @@ struct PoolingKernels {
     const memory::dims dilation{0, 0};
     const auto attributes = scratchpad_attributes();
     const onednn::Setting setting{on.cpu(), attributes};
-    const auto any = [](const auto&) { return true; };
     const auto direction =
         trains ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     forward = onednn::forward_kernel<onednn::PoolingForward>(
-        setting, any, direction, kind, x, y, strides, window, dilation, before, after);
+        setting, [&](const auto& kernel) { return is_sound(on, spec, kernel, nullptr); }, direction,
+        kind, x, y, strides, window, dilation, before, after);
+    refuse_without(forward);
     if (!trains) return;
     backward = onednn::backward_kernel<onednn::PoolingBackward>(
-        setting, forward, any, kind, x, y, strides, window, dilation, before, after);
+        setting, forward, [&](const auto& kernel) { return is_sound(on, spec, forward, &kernel); },
+        kind, x, y, strides, window, dilation, before, after);
+    refuse_without(backward);
   }
 
   onednn::PoolingForward::primitive_desc forward;
