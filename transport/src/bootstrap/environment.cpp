@@ -6,7 +6,6 @@
 
 #include "bootstrap/environment.hpp"
 
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,11 +15,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <string_view>
 
 #include <rondo/transport/error.hpp>
+#include <rondo/transport/usable_cpus.hpp>
 
 namespace rondo::transport::bootstrap {
 namespace {
@@ -75,16 +74,6 @@ std::optional<Endpoint> parse_endpoint(std::string_view text) {
   const auto port = parse<std::uint16_t>(text.substr(colon + 1));
   if (!port || *port == 0) return std::nullopt;
   return Endpoint{.host = std::string(host), .port = *port};
-}
-
-// CPUs' worth of time that the control group grants; a large number when it sets no limit.
-double quota() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string limit;
-  double period = 0.0;
-  constexpr double unlimited = 1e9;
-  if (!(file >> limit >> period) || limit == "max" || period <= 0.0) return unlimited;
-  return std::stod(limit) / period;
 }
 
 }  // namespace
@@ -191,21 +180,20 @@ std::string node_key(int rank, int size, int fake_nodes) {
   return machine_key() + "/" + std::to_string(rank * nodes / size);
 }
 
-// sched_getaffinity() fails on machines of more than 1,024 CPUs; then no CPU counts, and ranks that
-// wait sleep early.
+// The calling thread waits, so its own CPUs count, even if OpenMP has bound it to a few of those
+// that the process may use: ranks whose threads are bound to the same CPU must not spin.
 CpuMask own_cpus() {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  ::sched_getaffinity(0, sizeof cpus, &cpus);
-  CpuMask mask;
-  static_assert(sizeof mask == sizeof cpus);
-  std::memcpy(mask.data(), &cpus, sizeof cpus);
+  CpuMask mask{};
+  for (const int cpu : thread_cpus()) {
+    const auto word = static_cast<std::size_t>(cpu) / 64;
+    if (word < mask.size()) mask[word] |= std::uint64_t{1} << (static_cast<unsigned>(cpu) % 64U);
+  }
   return mask;
 }
 
 // More ranks than CPUs take turns, so a rank that waits should not spin: whom it waits for may need
 // its CPU.
-bool outnumber_cpus(const std::vector<CpuMask>& ranks) {
+bool outnumber_cpus(const std::vector<CpuMask>& ranks, const std::filesystem::path& root) {
   int available = 0;
   for (std::size_t i = 0; i < CpuMask{}.size(); ++i) {
     std::uint64_t any = 0;
@@ -213,7 +201,8 @@ bool outnumber_cpus(const std::vector<CpuMask>& ranks) {
     available += std::popcount(any);
   }
   const auto count = static_cast<double>(ranks.size());
-  return count > available || count > quota();
+  const auto quota = cpu_quota(root);
+  return count > available || (quota && count > quota->cpus);
 }
 
 }  // namespace rondo::transport::bootstrap

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -100,7 +101,8 @@ using CpuMask = std::array<std::uint64_t, 16>;
 [[nodiscard]] CpuMask own_cpus();
 
 /// Would ranks that may run on these CPUs (one mask each) have to share them? Respects the
-/// control group's quota, too.
-[[nodiscard]] bool outnumber_cpus(const std::vector<CpuMask>& ranks);
+/// control group's quota, too; `root` is where the machine's files are.
+[[nodiscard]] bool outnumber_cpus(const std::vector<CpuMask>& ranks,
+                                  const std::filesystem::path& root = "/");
 
 }  // namespace rondo::transport::bootstrap
