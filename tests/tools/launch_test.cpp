@@ -209,6 +209,21 @@ TEST(PlacementTest, BindsNobodyWhenAskedNotTo) {
   EXPECT_THAT(placement.cores, Each(IsEmpty()));
 }
 
+// The quota is that of all ranks together.
+TEST(PlacementTest, ChoosesNoMoreRanksAndThreadsThanAQuotaGrants) {
+  Machine machine = machine_of(2, 8);
+  machine.quota = transport::CpuQuota{.cpus = 3.5};
+  const Placement chosen = place(machine, {});
+  EXPECT_EQ(chosen.ranks(), 2);
+  EXPECT_EQ(chosen.threads, 2);
+  EXPECT_THAT(chosen.cores, Each(SizeIs(8)));
+  EXPECT_EQ(place(machine, {.ranks = 6}).threads, 1);
+  EXPECT_EQ(place(machine, {.ranks = 2, .threads = 8}).threads, 8) << "as asked";
+  machine.quota->cpus = 0.5;
+  EXPECT_EQ(place(machine, {}).ranks(), 1);
+  EXPECT_EQ(place(machine, {}).threads, 1);
+}
+
 TEST(PlacementTest, DescribesCoresInRuns) {
   EXPECT_EQ(describe({{0, {3}}}), "core 3");
   EXPECT_EQ(describe({{0, {0}}, {0, {1}}, {0, {2}}, {1, {8}}}), "cores 0-2,8");

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <span>
@@ -20,7 +21,9 @@
 #include <rondo/train/layer_type.hpp>
 #include <rondo/train/loader.hpp>
 #include <rondo/train/trainer.hpp>
+#include <rondo/transport/usable_cpus.hpp>
 
+#include "support/program.hpp"
 #include "support/world.hpp"
 #include "support/xtensor.hpp"
 #include "train/error_text.hpp"
@@ -112,6 +115,40 @@ TEST(OwnDataTest, ASourceGivesTheSameRunAsImagesInMemory) {
     EXPECT_EQ(other.parameter_hash, one.parameter_hash);
     EXPECT_EQ(other.test_loss, one.test_loss);
   });
+}
+
+// Its decoders' CPUs are expected to be all of the process.
+class PlacedSource : public ShadeSource {
+ public:
+  PlacedSource() : ShadeSource(0) {}
+
+  void read(std::int64_t image, const Framing& frame,
+            tensor::View<std::uint8_t> out) const override {
+    EXPECT_EQ(transport::thread_cpus(), transport::usable_cpus().cpus);
+    ShadeSource::read(image, frame, out);
+  }
+};
+
+// The test runs itself as another process, whose first thread is bound before main().
+TEST(OwnDataTest, DecodersRunOnAllCpusOfAProcessWhoseFirstThreadOpenMpHasBound) {
+  const char* const all = std::getenv("RONDO_TEST_CPUS");
+  if (all == nullptr) {
+    rondo::test::Program self(
+        {"/proc/self/exe", "--gtest_filter=OwnDataTest.DecodersRunOnAllCpus*"},
+        {{"OMP_PROC_BIND", "close"},
+         {"RONDO_TEST_CPUS", std::to_string(transport::usable_cpus().cpus.size())}});
+    const auto ended = self.wait();
+    EXPECT_EQ(ended.status, 0) << ended.out;
+    return;
+  }
+  EXPECT_EQ(std::to_string(transport::usable_cpus().cpus.size()), all);
+  Dataset dataset = make_shades_on_demand();
+  dataset.training.source = std::make_shared<PlacedSource>();
+  Loader loader(dataset, {.global_batch = 8, .largest_range = 8});
+  static_cast<void>(loader.load({.epoch = 0, .step = 0, .first = 0, .last = 8}));
+  // A mask that the program sets later is its own choice.
+  transport::bind_to(transport::thread_cpus());
+  EXPECT_EQ(transport::usable_cpus().cpus, transport::thread_cpus());
 }
 
 class SourceWithoutDigest : public ShadeSource {

@@ -38,6 +38,7 @@ OrderedJson describe_machine(const Machine& machine) {
           {"bf16", tensor::computes_bf16()},
           {"cores", machine.cores.size()},
           {"hardware_threads", hardware_threads},
+          {"cpu_quota", machine.quota ? OrderedJson(machine.quota->cpus) : OrderedJson(nullptr)},
           {"numa_domains", machine.numa_domains},
           {"caches", caches},
           {"memory_bytes", machine.memory_bytes},
@@ -197,6 +198,10 @@ void print_text(const OrderedJson& facts) {
   print_line("cores",
              fmt::format("{} ({} hardware threads) in {} NUMA domain(s)", text_of(facts["cores"]),
                          text_of(facts["hardware_threads"]), text_of(facts["numa_domains"])));
+  print_line("CPU quota",
+             facts["cpu_quota"].is_null()
+                 ? "none"
+                 : fmt::format("the time of {:.2f} CPUs", facts["cpu_quota"].get<double>()));
   print_line("caches", caches_text(facts["caches"]));
   print_line("memory",
              fmt::format("{} in the machine (the kernel's MemTotal), {} in its NUMA "

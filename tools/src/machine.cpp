@@ -2,7 +2,8 @@
 // how its cores are divided among the ranks of a job.
 //
 // Only what this process may use counts as a core: a launcher, a container or taskset may have left
-// it a part of the machine, and ranks must not be placed on the rest.
+// it a part of the machine, and ranks must not be placed on the rest. A quota of a control group
+// limits the ranks and threads that are chosen here, but it takes no core away.
 //
 // To place ranks, cores are sorted by NUMA domain, so that equal parts of their list are
 // neighbours. With at least one rank per domain each domain is divided among its own ranks; with
@@ -13,7 +14,6 @@
 
 #include <fmt/format.h>
 #include <hwloc.h>
-#include <sched.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -41,11 +41,6 @@ struct DestroyTopology {
 };
 using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
 
-struct FreeBitmap {
-  void operator()(hwloc_bitmap_s* bitmap) const noexcept { hwloc_bitmap_free(bitmap); }
-};
-using Bitmap = std::unique_ptr<hwloc_bitmap_s, FreeBitmap>;
-
 // hwloc reads what it needs at once; the object is a snapshot.
 Topology load_topology() {
   hwloc_topology_t raw = nullptr;
@@ -53,17 +48,6 @@ Topology load_topology() {
   Topology topology(raw);
   if (hwloc_topology_load(raw) != 0) throw std::runtime_error("hwloc cannot read the topology");
   return topology;
-}
-
-// What affinity and cpuset leave to this process.
-Bitmap usable_cpus(hwloc_topology_t topology) {
-  Bitmap usable(hwloc_bitmap_alloc());
-  if (hwloc_get_cpubind(topology, usable.get(), HWLOC_CPUBIND_PROCESS) != 0) {
-    hwloc_bitmap_copy(usable.get(), hwloc_topology_get_allowed_cpuset(topology));
-  }
-  // A container may allow less than the affinity says.
-  hwloc_bitmap_and(usable.get(), usable.get(), hwloc_topology_get_allowed_cpuset(topology));
-  return usable;
 }
 
 // Numbers the NUMA nodes in use from 0, in the order of their first core.
@@ -80,25 +64,23 @@ class DomainNumbers {
 };
 
 // The hardware threads of a core that the process may use; none: the core is not ours.
-std::vector<int> cpus_of(const hwloc_obj& core, hwloc_const_bitmap_t usable) {
-  std::vector<int> cpus;
-  for (int cpu = hwloc_bitmap_first(core.cpuset); cpu >= 0;
-       cpu = hwloc_bitmap_next(core.cpuset, cpu)) {
-    if (hwloc_bitmap_isset(usable, static_cast<unsigned>(cpu)) != 0) cpus.push_back(cpu);
-  }
+std::vector<int> cpus_of(const hwloc_obj& core, const std::vector<int>& usable) {
+  std::vector<int> cpus = usable;
+  std::erase_if(cpus, [&](int cpu) {
+    return hwloc_bitmap_isset(core.cpuset, static_cast<unsigned>(cpu)) == 0;
+  });
   return cpus;
 }
 
 // Sorted by domain, then by number, so that neighbours in the list are neighbours in the hardware.
-void read_cores(hwloc_topology_t topology, Machine& machine) {
-  const Bitmap usable = usable_cpus(topology);
+void read_cores(hwloc_topology_t topology, const std::vector<int>& usable, Machine& machine) {
   // Some virtual machines show hardware threads only.
   const bool has_cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0;
   const hwloc_obj_type_t type = has_cores ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
   DomainNumbers domains;
   for (hwloc_obj_t core = hwloc_get_next_obj_by_type(topology, type, nullptr); core != nullptr;
        core = hwloc_get_next_obj_by_type(topology, type, core)) {
-    std::vector<int> cpus = cpus_of(*core, usable.get());
+    std::vector<int> cpus = cpus_of(*core, usable);
     if (!cpus.empty()) machine.cores.push_back({domains.of(*core), std::move(cpus)});
   }
   machine.numa_domains = std::max(1, domains.count());
@@ -242,22 +224,16 @@ Machine read_machine() {
   machine.processor = processor_of(topology.get());
   machine.memory_bytes = total_memory();
   machine.numa_memory_bytes = hwloc_get_root_obj(topology.get())->total_memory;
-  read_cores(topology.get(), machine);
+  transport::UsableCpus usable = transport::usable_cpus();
+  read_cores(topology.get(), usable.cpus, machine);
+  machine.quota = std::move(usable.quota);
   read_caches(topology.get(), machine);
   return machine;
 }
 
-// The set is allocated to fit the highest number: cpu_set_t itself ends at 1,024 CPUs.
-void bind_to(const std::vector<int>& cpus) {
-  const int highest = *std::ranges::max_element(cpus);
-  cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(highest) + 1);
-  const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(highest) + 1);
-  CPU_ZERO_S(bytes, set);
-  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set);
-  const int result = sched_setaffinity(0, bytes, set);
-  const int error = errno;
-  CPU_FREE(set);
-  if (result != 0) throw std::system_error(error, std::generic_category(), "sched_setaffinity");
+int Machine::threads() const noexcept {
+  const int count = static_cast<int>(cores.size());
+  return quota ? std::min(count, quota->threads()) : count;
 }
 
 std::vector<HugePagePool> huge_page_pools(const fs::path& root) {
@@ -284,8 +260,9 @@ std::string transparent_shared_pages(const fs::path& root) {
 
 Placement place(const Machine& machine, const PlacementRequest& request) {
   const std::size_t cores = machine.cores.size();
-  const auto ranks =
-      static_cast<std::size_t>(request.ranks > 0 ? request.ranks : machine.numa_domains);
+  const auto threads = std::max(machine.threads(), 1);
+  const auto ranks = static_cast<std::size_t>(
+      request.ranks > 0 ? request.ranks : std::min(machine.numa_domains, threads));
   refuse_too_many_threads(request, ranks, cores);
 
   Placement placement;
@@ -299,7 +276,9 @@ Placement place(const Machine& machine, const PlacementRequest& request) {
   std::vector<Cores> shares = divide(machine, ranks);
   // All ranks get equally many threads, so the smallest share decides.
   const auto smallest = std::ranges::min(shares, {}, &Cores::size).size();
-  placement.threads = request.threads > 0 ? request.threads : static_cast<int>(smallest);
+  const auto fair = std::max<std::size_t>(static_cast<std::size_t>(threads) / ranks, 1);
+  placement.threads =
+      request.threads > 0 ? request.threads : static_cast<int>(std::min(smallest, fair));
   if (request.binding == Binding::none) {
     placement.note = "not bound, as asked";
   } else if (static_cast<std::size_t>(placement.threads) > smallest) {

@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include <rondo/transport/usable_cpus.hpp>
 
 namespace rondo::tools {
 
@@ -24,10 +27,14 @@ struct Cache {
 struct Machine {
   std::string processor = {};
   std::vector<Core> cores = {};  ///< neighbours in the hardware are neighbours here
+  std::optional<transport::CpuQuota> quota = {};
   int numa_domains = 1;
   std::vector<Cache> caches = {};       ///< data and unified caches, smallest level first
   std::uint64_t memory_bytes = 0;       ///< all of the machine's, as the kernel's MemTotal says
   std::uint64_t numa_memory_bytes = 0;  ///< of its NUMA domains, as hwloc counts them
+
+  /// How many threads should compute at once: one for each core, or as many as the quota grants.
+  [[nodiscard]] int threads() const noexcept;
 };
 
 /// As other hosts may know this one.
@@ -35,10 +42,6 @@ struct Machine {
 
 /// Asks hwloc.
 [[nodiscard]] Machine read_machine();
-
-/// Allows the calling thread, and what it starts, to run on `cpus` only. Throws
-/// std::system_error.
-void bind_to(const std::vector<int>& cpus);
 
 /// Huge pages of one size that the administrator has set aside.
 struct HugePagePool {
@@ -78,9 +81,10 @@ struct Placement {
 /// Divides the cores evenly: every rank gets a set of its own, and no set crosses a NUMA domain
 /// that it need not cross.
 ///
-/// Defaults: one rank per NUMA domain, and as many threads as the smallest share has cores. With
-/// more ranks than cores each rank gets one thread and none is bound. Throws UsageError when
-/// threads that were asked for exceed the cores, unless `oversubscribe`.
+/// Defaults: one rank per NUMA domain, and as many threads as the smallest share has cores; with a
+/// quota not more than it grants to all ranks together, but one thread for each. With more ranks
+/// than cores each rank gets one thread and none is bound. Throws UsageError when threads that were
+/// asked for exceed the cores, unless `oversubscribe`.
 [[nodiscard]] Placement place(const Machine& machine, const PlacementRequest& request);
 
 /// The kernel's numbers of all their hardware threads.

@@ -59,8 +59,8 @@ Table table_of(const train::LoaderTimes& times) {
 // The configuration is that of a training run, so that exactly its loader is measured.
 int run_data(const DataOptions& options) {
   const train::Experiment experiment = train::read_experiment(options.config, options.settings);
-  const int cores = static_cast<int>(read_machine().cores.size());
-  const std::vector<int> counts = decoder_counts(options.most > 0 ? options.most : cores);
+  const int threads = read_machine().threads();
+  const std::vector<int> counts = decoder_counts(options.most > 0 ? options.most : threads);
   const std::chrono::duration<double> round(options.seconds);
   fmt::print("{}", table_of(train::measure_loader(experiment, counts, round)).in(options.format));
   return exit_done;

@@ -27,14 +27,13 @@ struct Limit {
 [[nodiscard]] std::optional<Limit> limit_of(const std::filesystem::path& root,
                                             const std::string& name);
 
-/// What a control group, of version 1 or 2, leaves to this process, and the file that says so.
+/// What a control group, of version 1 or 2, leaves to this process, in bytes, and the file that
+/// says so.
 struct GroupLimit {
   double amount = 0.0;
   std::string source = {};
 };
-/// In CPUs' worth of time; the least of this group and those around it.
-[[nodiscard]] std::optional<GroupLimit> cpu_quota(const std::filesystem::path& root);
-/// In bytes: what may still be used, the least likewise.
+/// The memory that may still be used: the least of this group and those around it.
 [[nodiscard]] std::optional<GroupLimit> free_group_memory(const std::filesystem::path& root);
 
 /// "24.1 GiB", "512 MiB", "8 KiB".

@@ -166,16 +166,16 @@ Finding check_cpus(const Subject& subject) {
 
 Finding check_cpu_quota(const Subject& subject) {
   Finding finding{.check = "cpu_quota"};
-  const auto quota = cpu_quota(subject.root);
+  const auto quota = transport::cpu_quota(subject.root);
   finding.source = quota ? quota->source : "cpu.max and cpu.cfs_quota_us below /sys/fs/cgroup";
-  finding.values = {{"cpus", fact_if(quota.has_value(), quota ? quota->amount : 0.0)}};
+  finding.values = {{"cpus", fact_if(quota.has_value(), quota ? quota->cpus : 0.0)}};
   if (!quota) {
     finding.found = "no control group limits the processor time";
     return finding;
   }
-  finding.found = fmt::format("a control group grants the time of {:.2f} CPUs, for {}",
-                              quota->amount, ranks_text(subject));
-  if (static_cast<double>(subject.all_threads()) <= quota->amount) {
+  finding.found = fmt::format("a control group grants the time of {:.2f} CPUs, for {}", quota->cpus,
+                              ranks_text(subject));
+  if (static_cast<double>(subject.all_threads()) <= quota->cpus) {
     finding.means = "That is enough.";
     return finding;
   }
@@ -185,7 +185,7 @@ Finding check_cpu_quota(const Subject& subject) {
       "100 ms), while their peers wait.";
   finding.advice =
       fmt::format("Start at most {} thread(s) in all, or raise the limit of the container or job.",
-                  std::max(1, static_cast<int>(quota->amount)));
+                  std::max(1, static_cast<int>(quota->cpus)));
   return finding;
 }
 

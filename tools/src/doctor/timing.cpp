@@ -170,7 +170,7 @@ std::vector<KernelRun> run_kernels(const Subject& subject, int threads) {
   const auto run = [&](std::size_t index) {
     try {
       const int cpu = bound ? cpus[index] : -1;
-      if (bound) bind_to({cpu});
+      if (bound) transport::bind_to({cpu});
       Kernel kernel;
       ready.arrive_and_wait();
       runs[index] = run_for(kernel, cpu);

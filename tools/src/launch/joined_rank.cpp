@@ -7,17 +7,14 @@
 
 #include "launch/joined_rank.hpp"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/usable_cpus.hpp>
 
 #include "failure.hpp"
 #include "launch/environment.hpp"
@@ -48,12 +45,12 @@ class LateTeam final : public transport::Team {
 };
 
 CpuSet own_set() {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  sched_getaffinity(0, sizeof cpus, &cpus);
   CpuSet set{};
-  static_assert(sizeof set == sizeof cpus);
-  std::memcpy(set.data(), &cpus, sizeof cpus);
+  for (const int cpu : transport::usable_cpus().cpus) {
+    const auto word = static_cast<std::size_t>(cpu) / 64;
+    if (word >= set.size()) return {};
+    set[word] |= std::int64_t{1} << (cpu % 64);
+  }
   return set;
 }
 
@@ -103,7 +100,7 @@ struct Share {
 };
 
 Share share_of(const HostRanks& host, PlacementRequest request) {
-  const Machine machine = read_machine();
+  Machine machine = read_machine();
   const Sharing sharing = sharing_of(host.sets);
   if (sharing == Sharing::overlapping) {
     // No part of such sets would be fair: the user is told, and one thread disturbs the least.
@@ -112,6 +109,8 @@ Share share_of(const HostRanks& host, PlacementRequest request) {
   }
   const bool divide = sharing == Sharing::all_alike;
   request.ranks = divide ? static_cast<int>(host.sets.size()) : 1;
+  // Cores may be the rank's own, but the control group is not.
+  if (!divide && machine.quota) machine.quota->cpus /= static_cast<double>(host.sets.size());
   Placement placement = place(machine, request);
   Share share{.threads = placement.threads, .note = std::move(placement.note)};
   share.cores = std::move(placement.cores[divide ? host.index : 0]);
@@ -125,6 +124,13 @@ void print_share(const transport::World& world, const Share& share) {
                                                  : share.note;
   say("rondo: rank {} on {}: pid {}, {}, {}\n", world.rank(), info.host, info.pid, where,
       counted(share.threads, "thread"));
+}
+
+// Binds each thread of the team, because OpenMP gives a thread that it starts the CPUs of the first
+// thread, or a place among all CPUs of the process (OMP_PROC_BIND).
+void bind_team(transport::Team& team, std::vector<int> cpus) {
+  transport::bind_to(cpus);
+  team.run([](void* set, int) { transport::bind_to(*static_cast<std::vector<int>*>(set)); }, &cpus);
 }
 
 // The ranks of one host fail alike, those of another may not. A mistake is said by rank 0, so on
@@ -145,8 +151,8 @@ Share checked_share(const transport::World& world, const HostRanks& host,
 
 }  // namespace
 
-// A set that is empty could not be read: cpu_set_t ends at 1,024 processors. A rank alone has its
-// host all the same.
+// A set is empty where a CPU has no bit: it ends at 1,024 processors. A rank alone has its host all
+// the same.
 Sharing sharing_of(std::span<const CpuSet> sets) {
   if (sets.size() > 1 && std::ranges::count(sets, CpuSet{}) > 0) return Sharing::overlapping;
   bool alike = true;
@@ -174,9 +180,8 @@ JoinedRank join_as_rank(transport::WorldOptions options, PlacementRequest reques
   transport::World world = transport::World::attach(options);
   let_speak(Speaker::rank_0);
   const Share share = checked_share(world, ranks_of_host(world), request);
-  // Before the first parallel region: OpenMP's threads inherit where their first thread may run.
-  if (!share.cores.empty()) bind_to(cpus_of(share.cores));
   team->fill(make_openmp_team(share.threads));
+  if (!share.cores.empty()) bind_team(*team, cpus_of(share.cores));
   print_share(world, share);
   return {std::move(team), std::move(world), share.threads};
 }

@@ -16,9 +16,10 @@
 #include <cerrno>
 #include <cstdint>
 
+#include <rondo/transport/usable_cpus.hpp>
+
 #include "failure.hpp"
 #include "files.hpp"
-#include "machine.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -66,7 +67,7 @@ void keep_open(const std::vector<int>& descriptors) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // The parent may have ended before the line above: then nobody would kill us.
     if (getppid() != parent) _exit(1);
-    if (!spawn.cpus.empty()) bind_to(spawn.cpus);
+    if (!spawn.cpus.empty()) transport::bind_to(spawn.cpus);
     if (spawn.own_group) setpgid(0, 0);
     if (spawn.input >= 0) become_stream(spawn.input, STDIN_FILENO);
     if (spawn.input < 0 && !spawn.keeps_stdin) read_nothing();

@@ -26,6 +26,8 @@
 #include <utility>
 #include <vector>
 
+#include <rondo/transport/usable_cpus.hpp>
+
 #include "data/image_stream.hpp"
 #include "data/prefetch_queue.hpp"
 #include "data/random.hpp"
@@ -92,10 +94,14 @@ PrefetchQueue::Options queue_options(const Images& images, const LoaderOptions& 
                                .workers = static_cast<std::size_t>(options.decoders),
                                .cpus = options.decoder_cpus};
   if (queue.ahead == 0) queue.ahead = decoded ? decoded_ahead : copied_ahead;
+  transport::UsableCpus usable = transport::usable_cpus();
+  // CPUs that a user has named may be others than this thread's, under the same quota.
+  if (!queue.cpus.empty()) usable.cpus = queue.cpus;
+  // Threads inherit the one core to which OpenMP has bound this thread.
+  if (usable.bound_by_openmp) queue.cpus = usable.cpus;
   if (queue.workers > 0) return queue;
   // Copying needs a fraction of a core; decoding may need all that there are.
-  const std::size_t cpus = queue.cpus.empty() ? usable_cpus() : queue.cpus.size();
-  queue.workers = decoded ? cpus : 1;
+  queue.workers = decoded ? static_cast<std::size_t>(usable.threads()) : 1;
   return queue;
 }
 

@@ -224,17 +224,6 @@ void PrefetchQueue::run(std::size_t worker) {
   }
 }
 
-std::size_t usable_cpus() {
-  // The set must have room for all CPUs that the kernel knows, which may be more than CPU_SETSIZE.
-  for (std::size_t sets = 1; sets <= 64; sets *= 2) {
-    std::vector<cpu_set_t> cpus(sets);
-    const std::size_t bytes = sets * sizeof(cpu_set_t);
-    if (pthread_getaffinity_np(pthread_self(), bytes, cpus.data()) != 0) continue;
-    return static_cast<std::size_t>(std::max(CPU_COUNT_S(bytes, cpus.data()), 1));
-  }
-  return 1;
-}
-
 std::vector<int> read_cpu_list(std::string_view text) {
   std::vector<int> cpus;
   const char* begin = text.data();

@@ -103,7 +103,4 @@ class PrefetchQueue {
 // The CPUs of a list such as "0-3,8", as Linux writes them. Throws std::invalid_argument.
 [[nodiscard]] std::vector<int> read_cpu_list(std::string_view text);
 
-// How many CPUs the calling thread may use.
-[[nodiscard]] std::size_t usable_cpus();
-
 }  // namespace rondo::train

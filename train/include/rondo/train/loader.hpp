@@ -95,10 +95,10 @@ struct LoaderOptions {
   double centre_crop = 1.0;
   /// How many announced ranges are prepared; 0: 1 for images in memory, 3 for an ImageSource.
   int ahead = 0;
-  /// Threads that prepare images; 0: 1 for images in memory, as many as this thread may use CPUs
-  /// for an ImageSource.
+  /// Threads that prepare images; 0: 1 for images in memory, for an ImageSource as many as
+  /// transport::UsableCpus::threads() says.
   int decoders = 0;
-  std::vector<int> decoder_cpus = {};  ///< of these threads; empty: those of this thread
+  std::vector<int> decoder_cpus = {};  ///< of these threads; empty: transport::usable_cpus()
   BrokenImages broken = BrokenImages::refuse;
   /// Called when an image that is skipped is met for the first time, on a decoder's thread: perhaps
   /// by several of them at the same time.
