@@ -38,6 +38,10 @@ struct Ended {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
+// Each of them makes libgomp bind the first thread of a process.
+inline const Environment openmp_bindings = {
+    {"OMP_PROC_BIND", "close"}, {"OMP_PLACES", "cores"}, {"GOMP_CPU_AFFINITY", "0"}};
+
 /// A running program. Its standard input is `input`; its output goes to files in memory, so nobody
 /// must read for it to go on.
 class Program {

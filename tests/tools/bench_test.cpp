@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -171,6 +173,31 @@ Environment as_torchrun(const std::string& rank, const ScratchFolder& folder) {
           {"MASTER_ADDR", "localhost"},
           {"MASTER_PORT", "29500"},
           {"TORCHELASTIC_RUN_ID", folder.path()}};
+}
+
+// Each of the ranks has the share of the cores that it would have without the variable.
+TEST(BenchTest, DividesAllCoresUnderAnotherLauncherWhateverOpenMpIsTold) {
+  const std::vector<std::string> barrier = {"bench", "barrier", "--iterations", "1"};
+  const auto cores_of_ranks = [&](const Environment& binding) {
+    const ScratchFolder folder;
+    std::vector<std::string> told;
+    std::vector<std::unique_ptr<Program>> ranks;
+    for (const char* const rank : {"0", "1"}) {
+      Environment environment = as_torchrun(rank, folder);
+      environment.insert(environment.end(), binding.begin(), binding.end());
+      ranks.push_back(std::make_unique<Program>(rondo_command(barrier), environment));
+    }
+    for (const auto& rank : ranks) {
+      for (const std::string& line : lines(rank->wait().err)) {
+        const std::size_t pid = line.find(": pid ");
+        if (pid != std::string::npos) told.push_back(line.substr(line.find(',', pid)));
+      }
+    }
+    return told;
+  };
+  const auto told = cores_of_ranks({});
+  ASSERT_THAT(told, SizeIs(2));
+  for (const auto& binding : openmp_bindings) EXPECT_EQ(cores_of_ranks({binding}), told);
 }
 
 // Such a launcher keeps no records of its ranks.

@@ -245,7 +245,16 @@ TEST(InfoTest, PrintsOneJsonObject) {
   EXPECT_GE(facts["default_ranks"], 1);
   EXPECT_GE(facts["default_threads"], 1);
   EXPECT_GT(facts["memory_bytes"], 0);
+  EXPECT_TRUE(facts["cpu_quota"].is_null() || facts["cpu_quota"] > 0.0);
   EXPECT_EQ(facts["links"][0]["name"], "shm");
+}
+
+TEST(InfoTest, SeesAllCoresWhateverOpenMpIsTold) {
+  const std::vector<std::string> info = {"info", "--format", "json"};
+  const auto cores = nlohmann::json::parse(rondo(info).out)["cores"];
+  for (const auto& binding : openmp_bindings) {
+    EXPECT_EQ(nlohmann::json::parse(rondo(info, {binding}).out)["cores"], cores) << binding.first;
+  }
 }
 
 TEST(InfoTest, SeesOnlyTheCoresThatItMayUse) {

@@ -130,6 +130,18 @@ TEST(RunTest, BindsRanksToDisjointCores) {
   EXPECT_NE(sets[0], sets[1]);
 }
 
+// OpenMP's library binds the launcher's first thread to one core before main().
+TEST(RunTest, GivesRanksTheSameCoresWhateverOpenMpIsTold) {
+  const std::vector<std::string> run = {
+      "run", "-n", "2", "--", "grep", "Cpus_allowed_list", "/proc/self/status"};
+  const auto sets = lines(rondo(run).out);
+  ASSERT_THAT(sets, SizeIs(2));
+  for (const auto& [name, value] : openmp_bindings) {
+    EXPECT_THAT(lines(rondo(run, {{name, value}}).out), testing::UnorderedElementsAreArray(sets))
+        << name << "=" << value;
+  }
+}
+
 TEST(RunTest, PrintsWhereEachRankRuns) {
   const Ended ended = run_shell(1, "echo $$");
   EXPECT_THAT(lines(ended.err), Contains(StartsWith("rondo: rank 0: pid " + lines(ended.out)[0])));

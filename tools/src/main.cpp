@@ -25,6 +25,7 @@
 
 #include "command.hpp"
 #include "failure.hpp"
+#include "initial_cpus.hpp"
 #include "launch/spawn.hpp"
 #include "say.hpp"
 
@@ -183,6 +184,7 @@ int run_and_write(int argc, char** argv) {
 int main(int argc, char** argv) {
   using rondo::tools::report;
   try {
+    rondo::tools::restore_initial_cpus();
     return rondo::tools::run_and_write(argc, argv);
   } catch (...) {
     return report(std::current_exception());
