@@ -96,8 +96,17 @@ ADDRESS = Build(
 )
 ADDRESS_SLOW = Build("address", CLANG, ADDRESS.options, "sanitizer", suites=["slow"])
 THREAD = Build(
-    "thread", CLANG, [*SANITIZED, "-Db_sanitize=thread"], "sanitizer", suites=["threads"]
+    "thread",
+    CLANG,
+    [*SANITIZED, "-Db_sanitize=thread"],
+    "sanitizer",
+    suites=["threads", "loader-threads"],
 )
+# An hour is enough for --ci without what is compiled once more for the fuzzers' seeds and the loader.
+ADDRESS_CI = Build(
+    "address", CLANG, [*ADDRESS.options, "-Dfuzzers=disabled"], "sanitizer", without=ADDRESS.without
+)
+THREAD_CI = Build("thread", CLANG, THREAD.options, "sanitizer", suites=["threads"])
 BENCHMARKS = Build("benchmarks", GCC, ["--buildtype=release", "-Dtests=disabled"])
 # Each source by itself: shows what one includes only because another one has.
 SEPARATE = Build("separate", GCC, ["--buildtype=debug", "--unity=off"])
@@ -262,8 +271,8 @@ def check_other_release(check, required=False):
         check.fail(phase)
 
 
-def check_sanitized(check):
-    for build in (ADDRESS, THREAD):
+def check_sanitized(check, builds=(ADDRESS, THREAD)):
+    for build in builds:
         if check.build(build):
             check.test(build)
 
@@ -355,7 +364,9 @@ def main():
         check_release(check)
     if arguments.mode in ("other-debian", "full"):
         check_other_release(check, required=arguments.mode == "full")
-    if arguments.mode in ("sanitize", "ci", "full"):
+    if arguments.mode == "ci":
+        check_sanitized(check, (ADDRESS_CI, THREAD_CI))
+    elif arguments.mode in ("sanitize", "full"):
         check_sanitized(check)
     if arguments.mode == "full":
         check_rest(check)
