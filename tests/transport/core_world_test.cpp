@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,6 +79,42 @@ TEST(WorldCoreTest, SaysThatCommunicatorsHaveUsedUpTheMemoryOfTheirBlocks) {
   communicators.push_back(communicators.front()->split(0, 0));
 
   EXPECT_GT(made, 10U);
+}
+
+// Two ranks of one node, of which the first has little memory. The allgather of a failed split
+// gives back what was offered, so the communicator can be made when there is memory.
+TEST(WorldCoreTest, ASplitFailsOnAllRanksWhenOneLacksMemoryForItsBlock) {
+  const shm::Reserve small{.control_bytes = std::size_t{4} << 20U, .arena_bytes = 1U << 20U};
+  const std::vector memories{shm::RankMemory::create(small, 1), shm::RankMemory::create(small, 2)};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      Membership membership;
+      membership.rank = rank;
+      for (const auto& memory : memories) {
+        membership.peers.push_back(
+            {.memory = memory,
+             .recorder = std::make_shared<recorder::Memory>(recorder::Memory::create())});
+      }
+      const auto world = std::make_shared<WorldCore>(std::move(membership), WorldOptions{});
+      const auto both = world->make_world_communicator();
+      const auto alone = both->split(rank, 0);
+      std::vector<std::shared_ptr<CommunicatorCore>> others;
+      if (rank == 0) {
+        EXPECT_THROW(for (;;) others.push_back(alone->split(0, 0)), Error);
+      }
+      try {
+        static_cast<void>(both->split(0, 0));
+        ADD_FAILURE() << "rank 0 has no memory";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::out_of_memory);
+        EXPECT_THAT(error.what(), HasSubstr("rank 0 has no shared memory"));
+      }
+      others.clear();
+      EXPECT_EQ(both->split(0, 0)->group().size(), 2);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 class StallsTest : public testing::Test {

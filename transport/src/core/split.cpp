@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -44,19 +46,67 @@ struct SplitEntry {
 };
 static_assert(sizeof(SplitEntry) % sizeof(std::int64_t) == 0);
 
-// The color of ranks that stay out.
+// The color of ranks that stay out, and of those that lack memory for another communicator.
 constexpr std::int64_t no_color = -1;
+constexpr std::int64_t no_memory = -2;
 
-SplitEntry entry_for(WorldCore& world, std::int64_t color, int key) {
-  const BlockOffer first = world.offer_block();
-  const BlockOffer second = world.nodes() > 1 ? world.offer_block() : BlockOffer{};
-  return {.color = color,
-          .key = key,
-          .context = world.next_context(),
-          .member = {.world_rank = world.rank(),
-                     .port = world.take_port(),
-                     .block = first,
-                     .second_block = second}};
+/// What this rank offers. Gives it back unless a communicator keeps it.
+class Offer {
+ public:
+  explicit Offer(WorldCore& world) : world_(world) {
+    try {
+      blocks_.push_back(world.offer_block());
+      if (world.nodes() > 1) blocks_.push_back(world.offer_block());
+      port_ = world.take_port();
+    } catch (const Error&) {
+      lacking_ = std::current_exception();
+    }
+  }
+  Offer(const Offer&) = delete;
+  Offer& operator=(const Offer&) = delete;
+  ~Offer() {
+    if (port_) world_.release_port(*port_);
+    for (const BlockOffer& block : blocks_) world_.take_back(block);
+  }
+
+  [[nodiscard]] SplitEntry entry(std::int64_t color, int key) const {
+    SplitEntry entry{.color = lacking_ ? no_memory : color,
+                     .key = key,
+                     .context = world_.next_context(),
+                     .member = {.world_rank = world_.rank()}};
+    if (lacking_) return entry;
+    entry.member.port = *port_;
+    entry.member.block = blocks_.front();
+    if (blocks_.size() > 1) entry.member.second_block = blocks_.back();
+    return entry;
+  }
+
+  /// Throws what this rank lacks.
+  void expect_whole() const {
+    if (lacking_) std::rethrow_exception(lacking_);
+  }
+  /// Leaves port and blocks to the new communicator.
+  void keep() noexcept {
+    port_.reset();
+    blocks_.clear();
+  }
+
+ private:
+  WorldCore& world_;
+  std::vector<BlockOffer> blocks_;
+  std::optional<std::uint16_t> port_;
+  std::exception_ptr lacking_;
+};
+
+void expect_memory_of_others(const std::vector<SplitEntry>& entries) {
+  const auto lacking = std::ranges::find(entries, no_memory, &SplitEntry::color);
+  if (lacking == entries.end()) return;
+  const int rank = lacking->member.world_rank;
+  throw Error(Errc::out_of_memory,
+              "split: rank " + std::to_string(rank) +
+                  " has no shared memory or no number for another communicator; end some of them "
+                  "before another split",
+              {.rank = rank, .operation = "split"});
 }
 
 // Members of one color, by key, then by rank. The context is the greatest that any of them
@@ -187,23 +237,23 @@ std::shared_ptr<CommunicatorCore> CommunicatorCore::split(std::optional<int> col
     throw std::invalid_argument("rondo::transport: split: color is negative");
   }
   const WorldCore::Split split(*world_);
-  const SplitEntry mine = entry_for(*world_, color ? std::int64_t{*color} : no_color, key);
+  Offer offer(*world_);
+  const SplitEntry mine = offer.entry(color ? std::int64_t{*color} : no_color, key);
   std::vector<SplitEntry> entries(group_.count());
   allgather_bytes(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(entries)));
+  // All ranks see the same entries, so none of them goes on.
+  offer.expect_whole();
+  expect_memory_of_others(entries);
 
   CommunicatorSpec spec;
   if (color) {
     spec = spec_of(entries, *color);
     reset_blocks(*world_, spec);
+    offer.keep();  // ranks that pass the barrier may use it, whatever happens here
   }
   // No rank publishes in a new communicator before all have reset their blocks.
   post(prepare_barrier()).wait();
-  if (!color) {
-    world_->release_port(mine.member.port);
-    world_->take_back(mine.member.block);
-    if (world_->nodes() > 1) world_->take_back(mine.member.second_block);
-    return nullptr;
-  }
+  if (!color) return nullptr;
   auto made = make_communicator(*world_, spec);
   if (world_->nodes() > 1 && !made->spans_nodes()) world_->take_back(mine.member.second_block);
   return made;
