@@ -3,6 +3,7 @@
 #include "bootstrap/probe.hpp"
 
 #include <chrono>
+#include <functional>
 #include <future>
 #include <string>
 #include <vector>
@@ -22,13 +23,16 @@ using testing::Each;
 using testing::Field;
 using testing::HasSubstr;
 
+std::string no_failure() { return {}; }
+
 // All ranks at once, each on a thread; rank r is on node nodes[r].
 std::vector<ProbeResult> probe_all(MemoryFabric& fabric, const std::vector<int>& nodes,
-                                   bool measures, std::chrono::milliseconds limit = 60s) {
+                                   bool measures, std::chrono::milliseconds limit = 60s,
+                                   const std::function<std::string()>& failure = no_failure) {
   std::vector<std::future<ProbeResult>> futures;
   for (int rank = 0; rank < static_cast<int>(nodes.size()); ++rank) {
     futures.push_back(std::async(std::launch::async, [&, rank] {
-      return probe(fabric.link(rank), neighbours_of(rank, nodes), measures, limit);
+      return probe(fabric.link(rank), neighbours_of(rank, nodes), measures, limit, failure);
     }));
   }
   std::vector<ProbeResult> results;
@@ -92,6 +96,17 @@ TEST(ProbeTest, NamesTheRankThatAMessageFailsTo) {
 
   EXPECT_THAT(results[0].problem, HasSubstr("did not carry a message to or from rank 1: "));
   EXPECT_THAT(results[1].problem, HasSubstr("did not carry a message to or from rank 0: "));
+  EXPECT_EQ(fabric.pending(), 0);
+}
+
+// As the store tells when a rank has ended.
+TEST(ProbeTest, EndsWithoutWaitingForItsLimitWhenTheJobHasFailed) {
+  MemoryFabric fabric(2, {.delay = [](int, int, std::uint64_t) { return 2'000'000'000; }});
+
+  const auto results = probe_all(fabric, {0, 1}, false, 24h, [] { return "lost rank 1"; });
+
+  EXPECT_THAT(results, Each(AllOf(Field(&ProbeResult::problem, "lost rank 1"),
+                                  Field(&ProbeResult::silent, false))));
   EXPECT_EQ(fabric.pending(), 0);
 }
 

@@ -31,8 +31,8 @@ enum Tag : std::uint64_t { delivery = 1, delivery_answer, bulk, bulk_answer };
 /// The messages of one probe, and the memory that they are sent from and received into.
 class Messages {
  public:
-  Messages(Link& link, std::chrono::milliseconds limit)
-      : link_(&link), limit_(limit), until_(Clock::now() + limit) {}
+  Messages(Link& link, std::chrono::milliseconds limit, const std::function<std::string()>& failure)
+      : link_(&link), limit_(limit), until_(Clock::now() + limit), failure_(&failure) {}
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
   ~Messages() {
@@ -63,7 +63,10 @@ class Messages {
       }
       // A link may move something for ever that is none of these messages.
       if (Clock::now() > until_) return fail_by_time();
-      if (!link_->progress()) std::this_thread::yield();
+      if (link_->progress()) continue;
+      problem_ = (*failure_)();
+      if (!problem_.empty()) return false;
+      std::this_thread::yield();
     }
     return true;
   }
@@ -107,6 +110,7 @@ class Messages {
   Link* link_;
   std::chrono::milliseconds limit_;
   Clock::time_point until_;
+  const std::function<std::string()>* failure_;
   std::deque<Message> messages_ = {};
   std::string problem_ = {};
   bool is_silent_ = false;
@@ -174,8 +178,8 @@ Neighbours neighbours_of(int rank, const std::vector<int>& nodes) {
 }
 
 ProbeResult probe(Link& link, const Neighbours& neighbours, bool measures,
-                  std::chrono::milliseconds limit) {
-  Messages messages(link, limit);
+                  std::chrono::milliseconds limit, const std::function<std::string()>& failure) {
+  Messages messages(link, limit, failure);
   ProbeResult result;
   bool works = deliver(messages, neighbours);
   const bool was_delivered = works;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -52,9 +53,11 @@ inline constexpr std::size_t probe_bytes = std::size_t{512} << 10U;
 /// answered. If `measures`, the leaders send `probe_bytes` after that, five times, and the
 /// shortest time counts.
 ///
-/// Collective, but waits for `limit` at most. Nothing refers to memory of it any more afterwards; a
+/// Collective, but waits for `limit` at most, and ends when `failure` tells of one: a rank that has
+/// ended does not answer. Nothing refers to memory of it any more afterwards; a
 /// link with a problem must not be used.
 [[nodiscard]] ProbeResult probe(Link& link, const Neighbours& neighbours, bool measures,
-                                std::chrono::milliseconds limit);
+                                std::chrono::milliseconds limit,
+                                const std::function<std::string()>& failure);
 
 }  // namespace rondo::transport::bootstrap

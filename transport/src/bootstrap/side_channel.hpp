@@ -126,6 +126,10 @@ class SideChannel {
 
   /// Tells all other ranks, or the store. From any thread; neither waits nor throws.
   virtual void tell(const StatusMessage& message) noexcept = 0;
+
+  /// Why the bootstrap has failed, as far as this rank knows; empty: it has not. From any thread;
+  /// does not wait.
+  [[nodiscard]] virtual std::string failure() const { return {}; }
 };
 
 /// The side channels of `ranks` ranks that are threads of this process, in rank order.

@@ -181,6 +181,7 @@ class StoreClient final : public SideChannel {
   [[nodiscard]] std::vector<std::string> allgather(std::string_view mine) override;
   void watch(std::function<void(const StatusMessage&)> handler) override;
   void tell(const StatusMessage& message) noexcept override;
+  [[nodiscard]] std::string failure() const override;
 
   /// The store in this process; nullptr but on rank 0.
   [[nodiscard]] const StoreServer* server() const noexcept { return server_.get(); }

@@ -456,6 +456,8 @@ shm::Descriptor StoreClient::connect_to_leader_of(const Roster& roster) const {
   throw Error(Errc::rendezvous_failed, failure);
 }
 
+std::string StoreClient::failure() const { return line_->failure(); }
+
 void StoreClient::watch(std::function<void(const StatusMessage&)> handler) {
   line_->watch(std::move(handler));
   service_.wake();

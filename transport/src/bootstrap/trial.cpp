@@ -30,6 +30,7 @@
 #include "bootstrap/probe.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/wire.hpp"
+#include "core/blocked_signals.hpp"
 #include "fabric/schedules.hpp"
 #include "links/link.hpp"
 #include "links/plugin.hpp"
@@ -236,14 +237,18 @@ class Trial {
     }
     // Without another way a host that is merely slow gets more time.
     const std::chrono::seconds limit = is_last ? last_limit : probe_limit;
-    ProbeResult result = probe(link, neighbours_of(self_->rank, node_of_rank_), measures, limit);
+    ProbeResult result = probe(link, neighbours_of(self_->rank, node_of_rank_), measures, limit,
+                               [this] { return channel_->failure(); });
     if (!result.problem.empty()) result.problem = link.route() + " " + result.problem;
     return result;
   }
 
   // The last answers may still be in the link: it is moved on until all ranks have what they need.
   std::vector<ProbeResult> exchange_while_moving(Link& link, const ProbeResult& mine) {
-    auto exchanged = std::async(std::launch::async, [&] { return exchange(*channel_, mine); });
+    auto exchanged = [&] {
+      const BlockedSignals blocked;  // the program's handlers run on threads of its own
+      return std::async(std::launch::async, [&] { return exchange(*channel_, mine); });
+    }();
     constexpr std::chrono::microseconds pause{200};
     while (exchanged.wait_for(pause) != std::future_status::ready) (void)link.progress();
     return exchanged.get();
