@@ -29,6 +29,7 @@
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"
+#include "core/blocked_signals.hpp"
 #include "core/forks.hpp"
 #include "core/world_core.hpp"
 
@@ -71,6 +72,8 @@ std::vector<Membership> join_fake_nodes(const std::vector<Peer>& peers,
   const auto ranks = static_cast<int>(peers.size());
   auto channels = make_thread_channels(ranks, options.rendezvous_deadline);
   std::vector<std::future<Membership>> futures;
+  // The program's handlers run on threads of its own.
+  std::optional<BlockedSignals> blocked(std::in_place);
   for (int rank = 0; rank < ranks; ++rank) {
     auto join = [&, rank, channel = std::move(channels[static_cast<std::size_t>(rank)])]() mutable {
       return join_nodes(
@@ -79,6 +82,7 @@ std::vector<Membership> join_fake_nodes(const std::vector<Peer>& peers,
     };
     futures.push_back(std::async(std::launch::async, std::move(join)));
   }
+  blocked.reset();
   std::vector<Membership> memberships;
   // All threads are waited for, whichever of them fails.
   std::exception_ptr failure;
@@ -132,9 +136,11 @@ std::unique_ptr<StoreClient> serve_store(const Credentials& credentials, const L
 Membership join_over_store(LaunchInfo launch, const WorldOptions& options) {
   launch.fake_nodes = options.fabric.fake_nodes;
   JoinedStore store = join_store(launch, options.fabric.interface, options.rendezvous_deadline);
+  const SideChannel* channel = store.channel.get();
   return join_nodes({.rank = launch.rank, .size = launch.size, .interface = store.interface},
                     options, std::move(store.channel), [&](const std::vector<int>& members) {
-                      return connect_node(launch, members, options);
+                      return connect_node(launch, members, options,
+                                          [channel] { return channel->failure(); });
                     });
 }
 

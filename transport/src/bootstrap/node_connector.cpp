@@ -152,7 +152,7 @@ std::shared_ptr<recorder::Memory> recorder_for(const LaunchInfo& launch) {
 class NodeConnector {
  public:
   NodeConnector(const LaunchInfo& launch, const std::vector<int>& members,
-                const WorldOptions& options);
+                const WorldOptions& options, const std::function<std::string()>& failure);
   NodePeers connect();
 
  private:
@@ -164,7 +164,7 @@ class NodeConnector {
   void add(ReceivedCard received);
   void check(const NodeCard& card) const;
   [[nodiscard]] bool send(const shm::Descriptor& socket) const;
-  [[noreturn]] void fail_for_missing() const;
+  [[noreturn]] void fail_for_missing(const std::vector<int>& awaited) const;
 
   LaunchInfo launch_;
   std::vector<int> members_;
@@ -182,12 +182,14 @@ class NodeConnector {
   std::vector<Lower> lower_;
   std::vector<bool> present_;
   NodePeers node_;
+  std::function<std::string()> failure_;
 };
 
 constexpr auto pause_before_retry = std::chrono::milliseconds(1);
 
 NodeConnector::NodeConnector(const LaunchInfo& launch, const std::vector<int>& members,
-                             const WorldOptions& options)
+                             const WorldOptions& options,
+                             const std::function<std::string()>& failure)
     : launch_(launch),
       members_(members),
       // Of the ranks that map each other: those of other nodes take no addresses here.
@@ -202,7 +204,8 @@ NodeConnector::NodeConnector(const LaunchInfo& launch, const std::vector<int>& m
             .nonce = random_number(),
             .small_bytes = options.small_bytes,
             .cpus = own_cpus()},
-      present_(static_cast<std::size_t>(launch.size), false) {
+      present_(static_cast<std::size_t>(launch.size), false),
+      failure_(failure) {
   allow_descriptors(
       static_cast<std::size_t>(descriptors_to_connect(static_cast<std::int64_t>(members.size()))),
       "connecting the ranks of this node");
@@ -243,8 +246,9 @@ void NodeConnector::send_to_lower() {
 // Until the deadline: who listens may be about to hang up.
 shm::Descriptor NodeConnector::send_to(int rank) const {
   while (true) {
-    shm::Descriptor socket = connect_to(launch_.job, rank, deadline_);
-    if (!socket.valid()) fail_for_missing();
+    shm::Descriptor socket = connect_to(launch_.job, rank, deadline_, SOCK_SEQPACKET,
+                                        [this] { return !failure_().empty(); });
+    if (!socket.valid()) fail_for_missing({rank});
     if (send(socket)) return socket;
     std::this_thread::sleep_for(pause_before_retry);
   }
@@ -253,17 +257,24 @@ shm::Descriptor NodeConnector::send_to(int rank) const {
 void NodeConnector::answer_higher() {
   // A connection that sends nothing delays the others for so long.
   constexpr auto card_limit = std::chrono::milliseconds(2000);
-  auto expected = std::ranges::count_if(members_, [this](int rank) { return rank > launch_.rank; });
-  while (expected > 0) {
-    const shm::Descriptor socket = accept_from(listener_, deadline_);
-    if (!socket.valid()) fail_for_missing();
+  // And so often it is asked whether the job has failed.
+  constexpr auto slice = std::chrono::milliseconds(100);
+  std::vector<int> awaited = members_;
+  std::erase_if(awaited, [this](int rank) { return rank <= launch_.rank; });
+  while (!awaited.empty()) {
+    const shm::Descriptor socket =
+        accept_from(listener_, std::min(deadline_, Clock::now() + slice));
+    if (!socket.valid()) {
+      if (Clock::now() >= deadline_ || !failure_().empty()) fail_for_missing(awaited);
+      continue;
+    }
     std::optional<ReceivedCard> received =
         receive_card(socket.get(), std::min(deadline_, Clock::now() + card_limit));
     // Others are no rank of this job, or a rank that has left already and comes for the job's next
     // World: that one will come again.
     if (!received || !is_expected(received->card) || !send(socket)) continue;
+    std::erase(awaited, static_cast<int>(received->card.self.rank));
     add(std::move(*received));
-    expected -= 1;
   }
 }
 
@@ -320,12 +331,13 @@ void NodeConnector::add(ReceivedCard received) {
   present_[card.self.rank] = true;
 }
 
-void NodeConnector::fail_for_missing() const {
-  std::string names;
-  for (const int rank : members_) {
-    if (present_[static_cast<std::size_t>(rank)]) continue;
-    names += (names.empty() ? "" : ", ") + std::to_string(rank);
+// Others wait as this rank does, and are not named.
+void NodeConnector::fail_for_missing(const std::vector<int>& awaited) const {
+  if (const std::string failure = failure_(); !failure.empty()) {
+    throw Error(Errc::rendezvous_failed, failure);
   }
+  std::string names;
+  for (const int rank : awaited) names += (names.empty() ? "" : ", ") + std::to_string(rank);
   fail_on_node("rank " + std::to_string(launch_.rank) + " of " + std::to_string(launch_.size) +
                " could not connect to rank " + names + " in time; did these end, or never start?");
 }
@@ -344,8 +356,8 @@ RankIdentity own_identity(const LaunchInfo& launch) {
 }
 
 NodePeers connect_node(const LaunchInfo& launch, const std::vector<int>& members,
-                       const WorldOptions& options) {
-  return NodeConnector(launch, members, options).connect();
+                       const WorldOptions& options, const std::function<std::string()>& failure) {
+  return NodeConnector(launch, members, options, failure).connect();
 }
 
 shm::Descriptor listen_as(const std::string& job, int rank, int type) {
@@ -364,7 +376,8 @@ shm::Descriptor listen_as(const std::string& job, int rank, int type) {
   fail_for_taken_names(rank, std::nullopt);
 }
 
-shm::Descriptor connect_to(const std::string& job, int rank, Clock::time_point deadline, int type) {
+shm::Descriptor connect_to(const std::string& job, int rank, Clock::time_point deadline, int type,
+                           const std::function<bool()>& given_up) {
   using namespace std::chrono_literals;
   const std::vector<LocalAddress> addresses = addresses_of(job, rank);
   std::optional<uid_t> other_user;
@@ -382,6 +395,7 @@ shm::Descriptor connect_to(const std::string& job, int rank, Clock::time_point d
       }
     }
     // The peer has not begun to listen.
+    if (given_up()) return {};
     std::this_thread::sleep_for(pause);
   }
   if (other_user) fail_for_taken_names(rank, other_user);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -33,9 +34,11 @@ struct NodePeers {
 /// answers all higher ones, and reads the lower ones' answers: no rank waits in a circle. A lower
 /// rank that hangs up instead of answering is still in the bootstrap of an earlier World, so it is
 /// sent the card again. What is no card is dropped. Throws Error(rendezvous_failed) that names who
-/// did not come.
-[[nodiscard]] NodePeers connect_node(const LaunchInfo& launch, const std::vector<int>& members,
-                                     const WorldOptions& options);
+/// did not come; with the text of `failure` as soon as that tells one, such as of a rank that has
+/// ended.
+[[nodiscard]] NodePeers connect_node(
+    const LaunchInfo& launch, const std::vector<int>& members, const WorldOptions& options,
+    const std::function<std::string()>& failure = [] { return std::string(); });
 
 // Abstract UNIX sockets, one per rank: nothing in the file system to leak, and, other than a path,
 // not reachable from another network namespace. Messages keep their boundaries (SOCK_SEQPACKET).
@@ -49,9 +52,11 @@ struct NodePeers {
                                         int type = SOCK_SEQPACKET);
 
 /// Connects to `rank`, waiting until it listens. Invalid when it did not until `deadline`, or
-/// Error(rendezvous_failed) if another user has taken a name of it.
-[[nodiscard]] shm::Descriptor connect_to(const std::string& job, int rank,
-                                         Clock::time_point deadline, int type = SOCK_SEQPACKET);
+/// Error(rendezvous_failed) if another user has taken a name of it. Invalid, too, as soon as
+/// `given_up`.
+[[nodiscard]] shm::Descriptor connect_to(
+    const std::string& job, int rank, Clock::time_point deadline, int type = SOCK_SEQPACKET,
+    const std::function<bool()>& given_up = [] { return false; });
 
 /// The next connection; invalid when there was none until `deadline`.
 [[nodiscard]] shm::Descriptor accept_from(const shm::Descriptor& listener,

@@ -45,15 +45,14 @@ shm::Descriptor listen_as_leader(const std::string& job, const Roster& roster) {
                    SOCK_STREAM);
 }
 
-// In slices: the leader may have ended, which the store tells.
 shm::Descriptor connect_to_leader(const std::string& job, const Roster& roster, std::uint32_t rank,
                                   Clock::time_point deadline,
                                   const std::function<bool()>& given_up) {
   const auto leader = static_cast<int>(roster.ranks.front());
   while (!given_up() && Clock::now() < deadline) {
-    const auto until = std::min(deadline, Clock::now() + 100ms);
-    shm::Descriptor socket = connect_to(job_of_leaders(job, roster), leader, until, SOCK_STREAM);
-    if (!socket.valid()) continue;
+    shm::Descriptor socket =
+        connect_to(job_of_leaders(job, roster), leader, deadline, SOCK_STREAM, given_up);
+    if (!socket.valid()) return {};
     std::string bytes;
     append_frame(bytes, {.type = Frame::Type::node, .payload = pack(roster.token, rank)});
     // A socket that nothing was sent through yet has room for these few bytes.
