@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <numeric>
 #include <random>
 #include <string>
@@ -29,7 +30,8 @@ using rondo::test::error_text;
 using rondo::test::gradient_image;
 using rondo::test::jpeg_of;
 using rondo::test::png_of;
-using rondo::test::png_of_grey16;
+using rondo::test::png_of_kind;
+using rondo::test::PngKind;
 using rondo::test::ppm_of;
 using testing::AllOf;
 using testing::Each;
@@ -81,8 +83,65 @@ TEST(ImageFileTest, MakesRedGreenAndBlueOfGrey) {
   EXPECT_THAT(read(png_of(20, 30, grey, PNG_FORMAT_GRAY)).pixels, Each(77));
 }
 
-TEST(ImageFileTest, MakesEightBitsOfSixteen) {
-  EXPECT_THAT(read(png_of_grey16(8, 0x4040)).pixels, Each(0x40));
+// The pixels that a PNG stands for, by the format's own rule: grey is repeated, a palette is looked
+// up, transparency is dropped, and a value of any depth is its share of 255.
+std::vector<std::uint8_t> expected_pixels(const PngKind& kind,
+                                          const std::vector<std::uint16_t>& samples) {
+  std::vector<std::uint8_t> pixels;
+  const unsigned largest = (1U << kind.depth) - 1;
+  const std::size_t step = kind.colour_type == 2 || kind.colour_type == 6 ? 1 : 0;
+  for (std::size_t i = 0; i < samples.size(); i += kind.channels()) {
+    for (std::size_t c = 0; c < 3; ++c) {
+      const unsigned sample = samples[i + c * step];
+      pixels.push_back(kind.colour_type == 3
+                           ? kind.palette[3 * sample + c]
+                           : static_cast<std::uint8_t>((sample * 255U + largest / 2) / largest));
+    }
+  }
+  return pixels;
+}
+
+std::vector<PngKind> all_png_kinds() {
+  std::vector<PngKind> kinds;
+  const std::map<int, std::vector<int>> depths = {
+      {0, {1, 2, 4, 8, 16}}, {2, {8, 16}}, {3, {1, 2, 4, 8}}, {4, {8, 16}}, {6, {8, 16}}};
+  std::mt19937 random(9);
+  for (const auto& [type, possible] : depths) {
+    for (const int depth : possible) {
+      for (const bool interlaced : {false, true}) {
+        PngKind kind{.colour_type = type, .depth = depth, .interlaced = interlaced};
+        if (type == 3) kind.palette.resize(std::size_t{3} << static_cast<unsigned>(depth));
+        for (std::uint8_t& value : kind.palette) value = static_cast<std::uint8_t>(random());
+        kinds.push_back(kind);
+        // Those with an alpha channel cannot have one transparent colour besides.
+        kind.transparency.resize(type == 0 ? 2 : type == 2 ? 6 : type == 3 ? 2 : 0);
+        if (!kind.transparency.empty()) kinds.push_back(kind);
+      }
+    }
+  }
+  return kinds;
+}
+
+TEST(ImageFileTest, ReadsTheStoredColoursOfEveryKindOfPng) {
+  constexpr std::array<std::array<std::uint32_t, 2>, 6> sizes = {
+      {{1, 1}, {3, 1}, {1, 3}, {8, 8}, {5, 17}, {19, 6}}};
+  std::mt19937 random(7);
+  for (const PngKind& kind : all_png_kinds()) {
+    for (const auto& [height, width] : sizes) {
+      std::vector<std::uint16_t> samples(height * width * kind.channels());
+      for (std::uint16_t& sample : samples) {
+        sample = static_cast<std::uint16_t>(random() % (1U << kind.depth));
+      }
+
+      const Image image = read(png_of_kind(kind, height, width, samples));
+
+      const std::vector<std::uint8_t> expected = expected_pixels(kind, samples);
+      EXPECT_THAT(image.pixels, testing::Pointwise(testing::Eq(), expected))
+          << "type " << kind.colour_type << ", depth " << kind.depth
+          << (kind.interlaced ? ", interlaced" : "") << ", transparent bytes "
+          << kind.transparency.size() << ", " << height << " x " << width;
+    }
+  }
 }
 
 // Adobe's marker says that 255 is no ink; jpeg_set_defaults() writes it.
@@ -202,7 +261,9 @@ INSTANTIATE_TEST_SUITE_P(SharedColours, LeftOutPixelsTest,
 
 TEST(ImageFileTest, RefusesImagesCutAnywhere) {
   const Image image = gradient_image(24, 17);
-  for (const Bytes& whole : {jpeg_of(image), png_of(image), ppm_of(image),
+  const Bytes interlaced =
+      png_of_kind({.interlaced = true}, 24, 17, {image.pixels.begin(), image.pixels.end()});
+  for (const Bytes& whole : {jpeg_of(image), png_of(image), ppm_of(image), interlaced,
                              jpeg_of(24, 17, image.pixels, {.progressive = true})}) {
     // Behind the last pixels a PNG has 16 bytes that the decoder does not need.
     for (std::size_t length = 0; length + 20 < whole.size(); length += 1 + length / 16) {

@@ -1,12 +1,14 @@
 #pragma once
 
-// JPEG and PNG files, made by the libraries themselves.
+// JPEG and PNG files, made by the libraries themselves, and PNG files of every kind.
 
 #include <cstdio>
 
 #include <jpeglib.h>
 #include <png.h>
+#include <zlib.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -101,30 +103,85 @@ inline Bytes png_of(const train::Image& image) {
   return png_of(image.shape.h, image.shape.w, image.pixels);
 }
 
-// Grey of 16 bits, without a chunk that says what the values mean, as most programs write it.
-inline Bytes png_of_grey16(std::uint32_t side, std::uint16_t value) {
-  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
-  png_infop info = png_create_info_struct(png);
-  Bytes result;
-  png_set_write_fn(
-      png, &result,
-      [](png_structp to, png_bytep bytes, png_size_t count) {
-        auto& all = *static_cast<Bytes*>(png_get_io_ptr(to));
-        all.insert(all.end(), bytes, bytes + count);
-      },
-      nullptr);
-  png_set_IHDR(png, info, side, side, 16, PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE,
-               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-  png_write_info(png, info);
-  Bytes row;  // the high byte first
-  for (std::uint32_t x = 0; x < side; ++x) {
-    row.push_back(static_cast<std::uint8_t>(value >> 8U));
-    row.push_back(static_cast<std::uint8_t>(value));
+// A PNG of any kind, made without libpng. `samples` are those of the pixels, row by row.
+struct PngKind {
+  int colour_type = 2;  // as in the header: 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA
+  int depth = 8;
+  bool interlaced = false;
+  Bytes palette = {};
+  Bytes transparency = {};  // the tRNS chunk
+
+  [[nodiscard]] std::size_t channels() const {
+    return std::array<std::size_t, 7>{1, 0, 3, 1, 2, 0, 4}.at(
+        static_cast<std::size_t>(colour_type));
   }
-  for (std::uint32_t y = 0; y < side; ++y) png_write_row(png, row.data());
-  png_write_end(png, info);
-  png_destroy_write_struct(&png, &info);
-  return result;
+};
+
+inline void append_number(Bytes& to, std::uint32_t number) {
+  for (const unsigned shift : {24U, 16U, 8U, 0U}) {
+    to.push_back(static_cast<std::uint8_t>(number >> shift));
+  }
+}
+
+inline void append_chunk(Bytes& png, const std::string& type, const Bytes& data) {
+  append_number(png, static_cast<std::uint32_t>(data.size()));
+  const std::size_t begin = png.size();
+  png.insert(png.end(), type.begin(), type.end());
+  png.insert(png.end(), data.begin(), data.end());
+  const auto length = static_cast<uInt>(png.size() - begin);
+  append_number(png, static_cast<std::uint32_t>(crc32(0, png.data() + begin, length)));
+}
+
+// The rows that a pass of an interlaced image has, or those of all: each a filter byte (none), then
+// its samples, the highest bit first.
+inline Bytes png_rows(const PngKind& kind, std::size_t height, std::size_t width,
+                      const std::vector<std::uint16_t>& samples) {
+  struct Pass {
+    std::size_t top, left, down, right;
+  };
+  const std::vector<Pass> passes =
+      kind.interlaced ? std::vector<Pass>{{0, 0, 8, 8}, {0, 4, 8, 8}, {4, 0, 8, 4}, {0, 2, 4, 4},
+                                          {2, 0, 4, 2}, {0, 1, 2, 2}, {1, 0, 2, 1}}
+                      : std::vector<Pass>{{0, 0, 1, 1}};
+  Bytes rows;
+  for (const Pass& pass : passes) {
+    for (std::size_t y = pass.top; y < height && pass.left < width; y += pass.down) {
+      rows.push_back(0);
+      int bits = 0;
+      for (std::size_t x = pass.left; x < width; x += pass.right) {
+        for (std::size_t c = 0; c < kind.channels(); ++c) {
+          const unsigned sample = samples[(y * width + x) * kind.channels() + c];
+          for (int bit = kind.depth - 1; bit >= 0; --bit, ++bits) {
+            if (bits % 8 == 0) rows.push_back(0);
+            rows.back() |= static_cast<std::uint8_t>((sample >> bit & 1U) << (7 - bits % 8));
+          }
+        }
+      }
+    }
+  }
+  return rows;
+}
+
+inline Bytes png_of_kind(const PngKind& kind, std::uint32_t height, std::uint32_t width,
+                         const std::vector<std::uint16_t>& samples) {
+  Bytes png = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+  Bytes header;
+  append_number(header, width);
+  append_number(header, height);
+  for (const int value : {kind.depth, kind.colour_type, 0, 0, kind.interlaced ? 1 : 0}) {
+    header.push_back(static_cast<std::uint8_t>(value));
+  }
+  append_chunk(png, "IHDR", header);
+  if (!kind.palette.empty()) append_chunk(png, "PLTE", kind.palette);
+  if (!kind.transparency.empty()) append_chunk(png, "tRNS", kind.transparency);
+  const Bytes rows = png_rows(kind, height, width, samples);
+  uLongf bytes = compressBound(static_cast<uLong>(rows.size()));
+  Bytes packed(bytes);
+  compress(packed.data(), &bytes, rows.data(), static_cast<uLong>(rows.size()));
+  packed.resize(bytes);
+  append_chunk(png, "IDAT", packed);
+  append_chunk(png, "IEND", {});
+  return png;
 }
 
 inline Bytes ppm_of(const train::Image& image) {

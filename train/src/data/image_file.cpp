@@ -363,82 +363,94 @@ class JpegDecoder {
   std::vector<std::uint8_t> row_;  // one that is not wanted, or not RGB yet
 };
 
-// The bytes of a PNG without the chunks that note a gamma; nothing where there are none.
-std::vector<std::uint8_t> without_gamma(std::span<const std::uint8_t> bytes) {
-  // A chunk: its length, its type, so many bytes, a checksum.
-  constexpr std::size_t frame_bytes = 12;
-  constexpr std::size_t signature_bytes = 8;
-  std::vector<std::uint8_t> kept;
-  std::size_t kept_to = 0;
-  for (std::size_t at = signature_bytes; at + frame_bytes <= bytes.size();) {
-    std::size_t length = 0;
-    for (std::size_t i = 0; i < 4; ++i) length = length << 8U | bytes[at + i];
-    const std::string_view type(reinterpret_cast<const char*>(bytes.data()) + at + 4, 4);
-    if (type == "IDAT" || length > bytes.size() - at - frame_bytes) break;
-    const std::size_t end = at + frame_bytes + length;
-    if (type == "gAMA") {
-      const auto before = bytes.subspan(kept_to, at - kept_to);
-      kept.insert(kept.end(), before.begin(), before.end());
-      kept_to = end;
-    }
-    at = end;
-  }
-  if (kept_to == 0) return {};
-  kept.insert(kept.end(), bytes.begin() + static_cast<std::ptrdiff_t>(kept_to), bytes.end());
-  return kept;
-}
-
-// PNG, by the library's simplified interface: any kind of PNG becomes 8-bit RGB. It decodes whole
-// images only, so the wanted rows are copied out of it. The colours are those that are stored, as
-// torchvision's loader gives them: no gamma is carried out, and transparency is dropped.
+// PNG: any kind becomes 8-bit RGB. It is decoded whole, and the wanted rows are copied out of it.
+// The colours are those that are stored, as torchvision's loader gives them: no gamma is carried
+// out, and transparency is dropped. The library's simplified interface would be shorter, but it
+// gives wrong pixels for interlaced images of 16 bits, and it writes behind its buffer before
+// libpng 1.6.51.
 class PngDecoder {
  public:
   PngDecoder(std::span<const std::uint8_t> bytes, const std::string& name)
-      : name_(name), without_gamma_(without_gamma(bytes)) {
-    if (!without_gamma_.empty()) bytes = without_gamma_;
-    png_.version = PNG_IMAGE_VERSION;
-    if (png_image_begin_read_from_memory(&png_, bytes.data(), bytes.size()) == 0) fail_as_noted();
-    // Else values of 16 bits, which this reader scales to 8, would count as linear in brightness.
-    png_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
+      : name_(name), rest_(bytes) {
+    guarded([&] {
+      png_.reader = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, jump_with_message,
+                                           [](png_structp, png_const_charp) {});
+      png_.info = png_create_info_struct(png_.reader);
+      png_set_read_fn(png_.reader, this, read_bytes);
+      // Chunks that do not change the stored colours are not looked at.
+      png_set_keep_unknown_chunks(png_.reader, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+      png_read_info(png_.reader, png_.info);
+    });
+    height_ = png_get_image_height(png_.reader, png_.info);
+    width_ = png_get_image_width(png_.reader, png_.info);
     // Zlib packs at most 1,032 bytes into one, and a byte can hold 8 pixels.
-    check_size(name_, png_.height, png_.width, bytes.size(), 8 * 1032);
+    check_size(name_, height_, width_, bytes.size(), 8 * 1032);
   }
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
 
   void decode(Target& target) {
-    static_cast<void>(target.begin(png_.height, png_.width));
-    // Else transparent pixels would be blended with a colour.
-    const bool has_alpha = (png_.format & PNG_FORMAT_FLAG_ALPHA) != 0;
-    png_.format = has_alpha ? PNG_FORMAT_RGBA : PNG_FORMAT_RGB;
-    std::vector<std::uint8_t> pixels(PNG_IMAGE_SIZE(png_));
-    if (png_image_finish_read(&png_, nullptr, pixels.data(), 0, nullptr) == 0) fail_as_noted();
-    const Rectangle wanted = target.wanted(png_.height, png_.width);
-    target.columns(0, png_.width);
-    const std::int64_t channels = colours + (has_alpha ? 1 : 0);
-    const std::int64_t bytes = std::int64_t{png_.width} * channels;
-    for (std::int64_t row = 0; row < wanted.height; ++row) {
-      const std::uint8_t* from = pixels.data() + (wanted.top + row) * bytes;
-      std::uint8_t* to = target.row(row);
-      for (std::int64_t i = 0; i < std::int64_t{png_.width}; ++i) {
-        std::copy_n(from + i * channels, colours, to + i * colours);
+    static_cast<void>(target.begin(height_, width_));
+    const std::int64_t row_bytes = width_ * colours;
+    std::vector<std::uint8_t> pixels(static_cast<std::size_t>(height_ * row_bytes));
+    guarded([&] {
+      png_set_expand(png_.reader);
+      png_set_scale_16(png_.reader);
+      png_set_strip_alpha(png_.reader);
+      png_set_gray_to_rgb(png_.reader);
+      const int passes = png_set_interlace_handling(png_.reader);
+      png_read_update_info(png_.reader, png_.info);
+      for (std::int64_t i = 0; i < passes * height_; ++i) {
+        png_read_row(png_.reader, pixels.data() + i % height_ * row_bytes, nullptr);
       }
+    });
+    const Rectangle wanted = target.wanted(height_, width_);
+    target.columns(0, width_);
+    for (std::int64_t row = 0; row < wanted.height; ++row) {
+      std::copy_n(pixels.data() + (wanted.top + row) * row_bytes, row_bytes, target.row(row));
     }
   }
 
  private:
-  [[noreturn]] void fail_as_noted() const {
-    fail(name_, fmt::format("is no whole PNG image ({})", png_.message));
+  // As in JpegDecoder.
+  template <class Step>
+  void guarded(const Step& step) {
+    if (setjmp(jump_) != 0) {
+      fail(name_, fmt::format("is no whole PNG image ({})", message_.data()));
+    }
+    step();
+  }
+
+  [[noreturn]] static void jump_with_message(png_structp png, png_const_charp message) {
+    auto& self = *static_cast<PngDecoder*>(png_get_error_ptr(png));
+    fmt::format_to_n(self.message_.data(), self.message_.size() - 1, "{}", message);
+    std::longjmp(self.jump_, 1);
+  }
+
+  static void read_bytes(png_structp png, png_bytep to, png_size_t count) {
+    auto& rest = static_cast<PngDecoder*>(png_get_io_ptr(png))->rest_;
+    if (count > rest.size()) png_error(png, "read beyond end of data");
+    std::copy_n(rest.data(), count, to);
+    rest = rest.subspan(count);
   }
 
   const std::string& name_;
-  std::vector<std::uint8_t> without_gamma_;  // lent to the reader, unless it is empty
+  std::span<const std::uint8_t> rest_;
+  std::int64_t height_ = 0;
+  std::int64_t width_ = 0;
   // As in JpegDecoder.
-  struct Reader : png_image {
-    ~Reader() { png_image_free(this); }
+  struct Reader {
+    png_structp reader = nullptr;
+    png_infop info = nullptr;
+    Reader() = default;
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+    ~Reader() { png_destroy_read_struct(&reader, &info, nullptr); }
   };
 
-  Reader png_ = {};
+  Reader png_;
+  std::jmp_buf jump_ = {};
+  std::array<char, 128> message_ = {};
 };
 
 // PPM: "P6", width, height and the largest value as text, then bytes. PGM: "P5" and one byte for a
