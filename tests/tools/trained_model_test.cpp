@@ -291,7 +291,7 @@ TEST_F(TrainedModelTest, ShowsNoStatisticsOfATensorThatHasNoFiniteValue) {
   EXPECT_EQ(tensor["not_finite"], 2);
 }
 
-TEST_F(TrainedModelTest, PredictsNothingWithWeightsThatAreNotFinite) {
+TEST_F(TrainedModelTest, JudgesNothingWithWeightsThatAreNotFinite) {
   std::string model = contents(run() + "/model.safetensors");
   // The file begins with the length of its header; behind that are the values.
   std::uint64_t header = 0;
@@ -301,6 +301,8 @@ TEST_F(TrainedModelTest, PredictsNothingWithWeightsThatAreNotFinite) {
 
   expect_refused({"predict", config(), in("red.ppm"), "--weights", in("broken-model.safetensors")},
                  3, in("red.ppm") + ": the model gives NaN or Inf for it");
+  expect_refused({"eval", config(), "--weights", in("broken-model.safetensors"), "-n", "2"}, 5,
+                 "the model gives NaN or Inf for 40 of 40 test images");
 }
 
 // All were a manifest.json that is missing, or a broken image.

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -136,6 +137,26 @@ TEST_F(InferenceTest, JudgesTheWholeModelOfAGridWithoutOne) {
 
   EXPECT_EQ(result.accuracy, trained.accuracy);
   EXPECT_NEAR(result.loss, trained.test_loss, 1e-4);
+}
+
+// With NaN the first class won for every image, and with -Inf some losses were finite.
+TEST_F(InferenceTest, JudgesNoModelWhoseLogitsAreNotFinite) {
+  train_on(1, tiny());
+  const Model model = model_of(tiny(), {1, 8, 8, 3}, 4);
+  const ParameterLayout layout = layout_of(model);
+  ModelWeights weights{std::vector<float>(layout.parameter_count),
+                       std::vector<float>(layout.statistic_count)};
+  load_weights(SafetensorsFile(file()), layout, weights.parameters, weights.statistics);
+  using Limits = std::numeric_limits<float>;
+  for (const float bad : {Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity()}) {
+    weights.parameters.back() = bad;  // the last class's bias
+    save_weights(file(), model, load_dataset(tiny().data, {}, 0), weights);
+    rondo::test::World{2}.run([&](transport::World& world) {
+      EXPECT_THAT(error_text<NumericError>([&] { (void)evaluate(world, tiny(), file()); }),
+                  HasSubstr("model.safetensors: the model gives NaN or Inf for 50 of 50 test "
+                            "images: its weights"));
+    });
+  }
 }
 
 TEST_F(InferenceTest, LeavesRanksWithoutAnImageOut) {

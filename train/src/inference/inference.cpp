@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,7 @@
 #include <rondo/train/loader.hpp>
 #include <rondo/train/partition.hpp>
 #include <rondo/train/predictor.hpp>
+#include <rondo/train/trainer.hpp>
 #include <rondo/train/weights.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
@@ -296,23 +298,41 @@ LoaderOptions test_options(const Experiment& experiment, const Dataset& dataset)
   return options;
 }
 
-LossSums evaluate_share(LoadedModel& trained, const Experiment& experiment, Range share,
-                        std::int64_t batch, int threads) {
-  LossSums sums;
-  if (share.size() == 0) return sums;
+// The result of a rank's share of the test set.
+struct ShareResult {
+  LossSums sums = {};
+  double not_finite = 0.0;  // images for which a logit is NaN or Inf
+};
+
+std::int64_t rows_not_finite(std::span<const float> logits, std::int64_t images) {
+  if (images == 0) return 0;
+  const std::size_t classes = logits.size() / static_cast<std::size_t>(images);
+  std::int64_t rows = 0;
+  for (; !logits.empty(); logits = logits.subspan(classes)) {
+    const auto is_finite = [](float logit) { return std::isfinite(logit); };
+    if (!std::ranges::all_of(logits.first(classes), is_finite)) ++rows;
+  }
+  return rows;
+}
+
+ShareResult evaluate_share(LoadedModel& trained, const LoaderOptions& options, Range share,
+                           std::int64_t batch, int threads) {
+  ShareResult result;
+  if (share.size() == 0) return result;
   tensor::Engine engine(threads);
   // Every rank holds the whole model, whatever grid trained it, and evaluates its share of the
   // images.
   Executor executor(engine, trained.model, state_of(trained.weights), {.evaluation_batch = batch});
-  Loader loader(trained.dataset, test_options(experiment, trained.dataset));
+  Loader loader(trained.dataset, options);
   for (std::int64_t first = share.first; first < share.last; first += batch) {
     const std::int64_t last = std::min(first + batch, share.last);
     const Range next{last, std::min(last + batch, share.last)};
-    sums.add(executor.evaluate(loader.load_test(first, last, next), trained.weights.parameters,
-                               trained.weights.statistics),
-             last - first);
+    result.sums.add(executor.evaluate(loader.load_test(first, last, next),
+                                      trained.weights.parameters, trained.weights.statistics),
+                    last - first);
+    result.not_finite += static_cast<double>(rows_not_finite(executor.logits(), last - first));
   }
-  return sums;
+  return result;
 }
 
 }  // namespace
@@ -324,9 +344,9 @@ TestResult evaluate(transport::World& world, const Experiment& experiment,
   agree_on_files(world, trained);
   const auto began = std::chrono::steady_clock::now();
   const Range share = even_range(trained.dataset.test.shape.n, world.size(), world.rank());
-  LossSums own;
+  ShareResult own;
   agree_on(world, [&] {
-    own = evaluate_share(trained, experiment, share,
+    own = evaluate_share(trained, test_options(experiment, trained.dataset), share,
                          evaluation_batch(experiment, world.size(), share), threads);
   });
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
@@ -334,8 +354,14 @@ TestResult evaluate(transport::World& world, const Experiment& experiment,
   std::array slowest{took.count()};
   world.communicator().allreduce(std::span<double>(slowest), transport::ReduceOp::max).wait();
   // Sums, not means, are added up: shares of the test set may differ by an image.
-  const auto [loss, correct, samples] =
-      sum_over_ranks(world, std::array{own.loss, own.correct, own.samples});
+  const auto [loss, correct, samples, not_finite] = sum_over_ranks(
+      world, std::array{own.sums.loss, own.sums.correct, own.sums.samples, own.not_finite});
+  if (not_finite > 0.0) {
+    throw NumericError(
+        fmt::format("{}: the model gives NaN or Inf for {} of {} test images: its weights contain "
+                    "NaN or Inf, or are much too large; rondo inspect shows them",
+                    weights.string(), not_finite, samples));
+  }
   const LossSums all{loss, correct, samples};
   return {.images = trained.dataset.test.shape.n,
           .loss = all.mean_loss(),

@@ -57,7 +57,8 @@ struct TestResult {
 /// Loss and accuracy of the model of `experiment` on the test set of its data, with the weights of
 /// a file, or of a checkpoint as export_weights() takes them. The ranks of `world` share out the
 /// test set; each holds the whole model, whatever [grid] says. The same on every rank. Collective;
-/// throws DataError or ConfigError on all ranks alike.
+/// throws DataError or ConfigError on all ranks alike, and NumericError where the model gives NaN or
+/// Inf for an image.
 [[nodiscard]] RONDO_TRAIN_API TestResult evaluate(transport::World& world,
                                                   const Experiment& experiment,
                                                   const std::filesystem::path& weights,
