@@ -214,9 +214,9 @@ TEST(LossMeterTest, AddsUpAllRanksSinceTheLastLook) {
   World{3}.run([](transport::World& world) {
     LossMeter meter(world);
     meter.start();
-    meter.add(1, {.sum = 1.0 + world.rank(), .correct = 1}, 2);
+    meter.add(1, {.loss = 1.0 + world.rank(), .correct = 1, .samples = 2});
     const LossSums first = meter.reduce();
-    meter.add(2, {.sum = 10.0, .correct = 2}, 4);
+    meter.add(2, {.loss = 10.0, .correct = 2, .samples = 4});
 
     const LossSums second = meter.reduce();
 
@@ -233,7 +233,7 @@ TEST(LossMeterTest, AddsUpAllRanksSinceTheLastLook) {
 TEST(LossMeterTest, ANewEpochBeginsAtZero) {
   World{1}.run([](transport::World& world) {
     LossMeter meter(world);
-    meter.add(1, {.sum = 5.0, .correct = 0}, 1);
+    meter.add(1, {.loss = 5.0, .samples = 1});
     meter.start();
     EXPECT_EQ(meter.reduce().loss, 0.0);
     EXPECT_EQ(meter.total().samples, 0.0);
@@ -250,7 +250,7 @@ TEST(LossMeterTest, NamesTheFirstBadStepOnEveryRank) {
       meter.start();
       for (std::int64_t step = 1; step <= 9; ++step) {
         const bool broken = step >= 7 - world.rank();  // first on rank 2, in step 5
-        meter.add(step, {.sum = broken ? bad : 1.0, .correct = 0}, 1);
+        meter.add(step, {.loss = broken ? bad : 1.0, .samples = 1});
       }
 
       EXPECT_THAT([&] { meter.reduce(); }, ThrowsMessage<NumericError>(HasSubstr("in step 5;")));

@@ -446,6 +446,25 @@ TEST(TrainerGridTest, AReplicaThatDiffersInOnePositionEndsAllRanks) {
   });
 }
 
+// Where logits lie by sample a rank scores its own; they were divided by those of the replica.
+TEST(TrainerGridTest, ProgressIsOfTheSamplesThatTheRankHasScored) {
+  for (const int ranks : {2, 4}) {
+    const Experiment experiment =
+        on_grid(experiment_of("synchronous"), {.filter = 2, .layers = {{"fc3", "sample"}}});
+    Progress last;
+    TrainerOptions options;
+    options.observer.on_progress = [&](const Progress& progress) { last = progress; };
+    EpochMetrics epoch;
+    rondo::test::World{ranks}.run([&](transport::World& world) {
+      const EpochMetrics mine = train(world, experiment, options);
+      if (world.rank() == 0) epoch = mine;
+    });
+
+    // The samples of other ranks have other losses.
+    EXPECT_NEAR(last.loss, epoch.loss, 0.2 * epoch.loss) << ranks;
+  }
+}
+
 Experiment with_batch_of_24() {
   Experiment experiment;
   experiment.train.global_batch = 24;

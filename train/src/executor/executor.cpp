@@ -268,6 +268,7 @@ tensor::Loss Executor::Impl::evaluate(const Batch& batch, std::span<const float>
   check_span("parameters", parameters.size(), program_->layout().parameter_count);
   check_span("statistics", statistics.size(), program_->layout().statistic_count);
   evaluated_ = 0;
+  counted_ = 0;
   // Evaluation packs other weights: infer() has to pack its own again.
   packed_for_ = 0;
   if (batch.samples == 0) return {};
@@ -326,6 +327,7 @@ tensor::Loss Executor::Impl::loss_of(const BatchPlan& plan, const Batch& batch, 
       tensor::softmax_cross_entropy(engine_, logits, own_of(batch.labels), smoothing, wide,
                                     {.others = own_of(batch.other_labels), .share = batch.share});
   if (narrow) tensor::convert(engine_, wide, gradient);
+  counted_ = plan.counts ? own.size() : 0;
   return plan.counts ? loss : tensor::Loss{};
 }
 
@@ -394,6 +396,8 @@ std::string Executor::first_not_finite(const Batch& batch) {
 }
 
 std::span<const float> Executor::logits() const noexcept { return impl_->logits(); }
+
+std::int64_t Executor::counted() const noexcept { return impl_->counted(); }
 
 Box Executor::images_read(std::int64_t samples) const { return impl_->images_read(samples); }
 

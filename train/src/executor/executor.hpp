@@ -61,6 +61,7 @@ class Executor::Impl {
   [[nodiscard]] std::span<const float> infer(std::span<const float> images, std::int64_t samples);
   [[nodiscard]] std::string first_not_finite(const Batch& batch);
   [[nodiscard]] std::span<const float> logits() const noexcept;
+  [[nodiscard]] std::int64_t counted() const noexcept { return counted_; }
   [[nodiscard]] Box images_read(std::int64_t samples) const;
   [[nodiscard]] std::vector<std::string> implementations() const;
 
@@ -126,6 +127,7 @@ class Executor::Impl {
   std::vector<BatchPlan> plans_;  // training batches, the evaluation batch, at last a remainder
   std::size_t fixed_plans_ = 0;   // those made by the constructor
   std::size_t evaluated_ = 0;     // elements of the last logits
+  std::int64_t counted_ = 0;      // samples whose loss this rank has reported last
   std::int64_t packed_for_ = 0;   // infer(): as many images as the packed weights are for
   BatchPosition position_;        // of the batch that is trained
   std::vector<std::uint64_t> random_layers_;  // by node

@@ -27,6 +27,7 @@ tensor::Loss Executor::Impl::train(const Batch& batch, StepObserver& observer,
                                    const BatchPosition& position) {
   check_batch(batch);
   position_ = position;
+  counted_ = 0;
   if (batch.samples == 0 && !program_->runs_empty_batches()) {
     train_nothing(observer);
     return {};

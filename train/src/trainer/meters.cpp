@@ -34,10 +34,10 @@ void LossMeter::start() noexcept {
   total_ = {};
 }
 
-void LossMeter::add(std::int64_t step, const tensor::Loss& loss, std::int64_t samples) noexcept {
-  own_.add(loss, samples);
-  window_.add(loss, samples);
-  if (first_bad_step_ == 0 && !std::isfinite(loss.sum)) first_bad_step_ = step;
+void LossMeter::add(std::int64_t step, const LossSums& sums) noexcept {
+  own_.add(sums);
+  window_.add(sums);
+  if (first_bad_step_ == 0 && !std::isfinite(sums.loss)) first_bad_step_ = step;
 }
 
 void LossMeter::restore(const State& state) noexcept {

@@ -73,8 +73,8 @@ class LossMeter {
   /// A new epoch begins.
   void start() noexcept;
 
-  /// This rank's part of step `step`, counted from 1 over the whole run.
-  void add(std::int64_t step, const tensor::Loss& loss, std::int64_t samples) noexcept;
+  /// What this rank has counted in step `step`, counted from 1 over the whole run.
+  void add(std::int64_t step, const LossSums& sums) noexcept;
 
   /// The sums over all ranks since the last reduce(). Collective. Throws NumericError on every
   /// rank when the loss of some rank was NaN or Inf, naming the first such step.

@@ -211,22 +211,22 @@ void Trainer::run_step() {
                   .global_samples = static_cast<std::size_t>(batches_.samples(run_.step)),
                   .learning_rate = learning_rate_.at(run_.step),
                   .optimizer_start = run_.momenta_from});
-  const tensor::Loss loss = compute(batches_, run_.step);
+  const LossSums sums = compute(batches_, run_.step);
   // Before the update, so that a loss that is not finite changes no parameter.
   const bool alone = steps_alone();
-  exchange_flags(loss, alone);
+  exchange_flags(sums, alone);
   finish_step();
   // Which step ends a round and waits for its average, all ranks know alike.
   if (alone && check_->begin_exchange(!traces_.rounds.empty())) {
     traffic_.leave_out(check_->bytes());
   }
   ++run_.step;
-  losses_.add(run_.step, loss, grid_.reports_for_replica() ? mine : 0);
+  losses_.add(run_.step, sums);
   if (options_.on_step) options_.on_step();
 }
 
-tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
-  tensor::Loss whole;
+LossSums Trainer::compute(BatchIterator& batches, std::int64_t step) {
+  LossSums whole;
   // Ranks that go each at a pace of their own count their mini-batches, not samples of a step.
   const std::int64_t others =
       &batches == own_batches_.get() ? grid_.replica() * experiment_.train.global_batch : 0;
@@ -242,15 +242,14 @@ tensor::Loss Trainer::compute(BatchIterator& batches, std::int64_t step) {
         slow_rank_.slowed([&] { return executor_->train(batch, *link_, position); });
     grid_.shared_statistics().count(batch.samples, statistics_);
     if (!std::isfinite(loss.sum)) check_->locate_not_finite(batch, run_.step);
-    whole.sum += loss.sum;
-    whole.correct += loss.correct;
+    whole.add(loss, executor_->counted());
   }
   const StepProfile::Part part(options_.profile, "sums");
   link_->end_step();
   if (const std::optional<std::size_t> block = link_->not_finite()) {
     check_->note_not_finite_gradient(layout_.blocks[*block].name, run_.step);
   }
-  scheme_->add_loss(whole.sum);
+  scheme_->add_loss(whole.loss);
   return whole;
 }
 
@@ -263,8 +262,8 @@ bool Trainer::steps_alone() const {
 }
 
 // Replicas that step alone do not wait for each other's flags.
-void Trainer::exchange_flags(const tensor::Loss& loss, bool alone) {
-  const bool finite = std::isfinite(loss.sum) && !link_->not_finite();
+void Trainer::exchange_flags(const LossSums& sums, bool alone) {
+  const bool finite = std::isfinite(sums.loss) && !link_->not_finite();
   if (alone) return check_->note_flags(finite, run_.step);
   traffic_.leave_out(check_->bytes());
   check_->exchange_flags(finite, run_.step);
@@ -323,13 +322,13 @@ void Trainer::run_paced_step() {
                   .global_samples = static_cast<std::size_t>(experiment_.train.global_batch),
                   .learning_rate = learning_rate_.at(step_at(paced_samples())),
                   .optimizer_start = run_.momenta_from});
-  const tensor::Loss loss = compute(*own_batches_, run_.minibatch);
+  const LossSums sums = compute(*own_batches_, run_.minibatch);
   // There is no step in which all ranks could agree. Nothing of this mini-batch has been pushed.
   if (!check_->not_finite().empty()) end_not_finite_alone(world_, check_->not_finite());
   finish_step();
   ++run_.minibatch;
   run_.step = step_at(paced_samples());
-  losses_.add(run_.step + 1, loss, grid_.reports_for_replica() ? mine : 0);
+  losses_.add(run_.step + 1, sums);
   if (options_.on_step) options_.on_step();
   if (checkpoints_) checkpoints_->progress();
 }
@@ -470,8 +469,9 @@ Trainer::Evaluation Trainer::evaluate() {
       following = {begin, begin + size};
     }
     const Batch batch = batches_.load_test(first, first + size, following);
-    own.add(executor_->evaluate(batch, evaluated_.parameters(), statistics, counted),
-            grid_.reports_for_replica() ? counted.size() : 0);
+    const tensor::Loss loss =
+        executor_->evaluate(batch, evaluated_.parameters(), statistics, counted);
+    own.add(loss, executor_->counted());
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const auto [loss, correct, samples, seconds] =

@@ -134,9 +134,9 @@ class Trainer {
   void run_paced_step();
   [[nodiscard]] std::int64_t paced_samples() const noexcept;
   [[nodiscard]] std::int64_t step_at(std::int64_t paced_samples) const noexcept;
-  tensor::Loss compute(BatchIterator& batches, std::int64_t step);
+  LossSums compute(BatchIterator& batches, std::int64_t step);
   [[nodiscard]] bool steps_alone() const;
-  void exchange_flags(const tensor::Loss& loss, bool alone);
+  void exchange_flags(const LossSums& sums, bool alone);
   void settle_flags();
   void finish_step();
 

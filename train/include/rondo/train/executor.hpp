@@ -126,6 +126,10 @@ class RONDO_TRAIN_API Executor {
   /// this rank has scored.
   [[nodiscard]] std::span<const float> logits() const noexcept;
 
+  /// How many samples the last train() or evaluate() has returned the loss of. On a grid each
+  /// sample is counted by one rank of the replica.
+  [[nodiscard]] std::int64_t counted() const noexcept;
+
   /// "layer: kernel names", one line per layer that has a oneDNN kernel.
   [[nodiscard]] std::vector<std::string> implementations() const;
 
