@@ -1,5 +1,7 @@
 // Parameters: how they begin, their hash, and the files that hold them.
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -285,6 +287,27 @@ TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
   EXPECT_THAT(
       refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})"), four + four)),
       HasSubstr("has 4 bytes of no tensor"));
+}
+
+TEST_F(SafetensorsTest, CallsWhatPeopleHaveInsteadByItsName) {
+  const std::string rest(64, 'x');
+  EXPECT_THAT(refused("PK\x03\x04" + rest),
+              HasSubstr("is a zip file, as torch.save writes it; load it in Python"));
+  EXPECT_THAT(refused("\x80\x02}q" + rest), HasSubstr("is a pickle"));
+  EXPECT_THAT(refused("version https://git-lfs.github.com/spec/v1\noid sha256:" + rest),
+              HasSubstr("is a pointer of Git LFS and not the file itself; fetch the file by git"));
+  for (const char* page : {"<!DOCTYPE html>", "\n\n\n  <html>"}) {
+    EXPECT_THAT(refused(page + rest), HasSubstr("is an HTML or XML page; download the file"));
+  }
+}
+
+// It was opened as a file, and waited for a writer.
+TEST_F(SafetensorsTest, DoesNotWaitForAPipe) {
+  const std::filesystem::path pipe = folder_.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+
+  EXPECT_THAT(error_text<DataError>([&] { SafetensorsFile{pipe}; }),
+              HasSubstr("is empty, or not a file"));
 }
 
 TEST_F(SafetensorsTest, NamesMayHoldWhatJsonIsMadeOf) {

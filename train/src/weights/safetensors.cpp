@@ -125,7 +125,8 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Name
 class SafetensorsFile::Mapping {
  public:
   explicit Mapping(const std::filesystem::path& path) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // A named pipe would wait for a writer.
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
       fail_on_file(path, fmt::format("cannot be opened ({})", error_text(errno)), remedy);
     }
@@ -251,6 +252,32 @@ std::size_t members_of(std::string_view text) {
   return members;
 }
 
+// Names by its first bytes a file that people often have in place of a safetensors file.
+[[noreturn]] void refuse_length(const std::filesystem::path& file, std::uint64_t length,
+                                std::string_view bytes) {
+  constexpr std::string_view convert =
+      "load it in Python and write its state_dict by safetensors.torch.save_file";
+  if (bytes.starts_with("PK")) {
+    fail_on_file(file, "is a zip file, as torch.save writes it", convert);
+  }
+  if (bytes.starts_with("\x80\x02")) {
+    fail_on_file(file, "is a pickle, as old releases of torch.save write it", convert);
+  }
+  if (bytes.starts_with("version https://git-lfs")) {
+    fail_on_file(file, "is a pointer of Git LFS and not the file itself",
+                 "fetch the file by git lfs pull");
+  }
+  const std::size_t first = bytes.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && bytes[first] == '<') {
+    fail_on_file(file, "is an HTML or XML page",
+                 "download the file itself; the link may need a login");
+  }
+  fail_on_file(
+      file,
+      fmt::format("says that its header has {} bytes, and has {} in all", length, bytes.size()),
+      remedy);
+}
+
 }  // namespace
 
 void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
@@ -258,7 +285,7 @@ void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
   if (bytes.size() < length_bytes) fail("is shorter than the length of its header");
   std::memcpy(&length, bytes.data(), length_bytes);
   if (length > longest_header || length > bytes.size() - length_bytes) {
-    fail(fmt::format("says that its header has {} bytes, and has {} in all", length, bytes.size()));
+    refuse_length(path_, length, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
   const auto* text = reinterpret_cast<const char*>(bytes.data() + length_bytes);
   const Json header = Json::parse(text, text + length, nullptr, false);
