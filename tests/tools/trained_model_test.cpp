@@ -189,6 +189,35 @@ TEST_F(TrainedModelTest, ExportsTheModelOfARun) {
   EXPECT_EQ(contents(in("again.safetensors")), contents(out));
 }
 
+TEST_F(TrainedModelTest, TakesNamesWithAPrefix) {
+  const std::string model = contents(run() + "/model.safetensors");
+  std::uint64_t length = 0;
+  std::memcpy(&length, model.data(), sizeof length);
+  const std::uint64_t header_bytes = length;
+  const json header = json::parse(model.substr(sizeof length, header_bytes));
+  json renamed;
+  for (const auto& [name, entry] : header.items()) {
+    if (name != "__metadata__") renamed["module." + name] = entry;
+  }
+  const std::string text = renamed.dump();
+  length = text.size();
+  std::string bytes(sizeof length, '\0');
+  std::memcpy(bytes.data(), &length, sizeof length);
+  write("torch.safetensors", bytes + text + model.substr(sizeof length + header_bytes));
+
+  const Ended ended = rondo({"eval", config(), "--weights", in("torch.safetensors"), "--threads",
+                             "1", "--format", "json"});
+
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(json::parse(ended.out)["accuracy"], last_epoch()["accuracy"]);
+  EXPECT_THAT(ended.err, HasSubstr("all names begin with \"module.\", which is left out"));
+  const Ended trained =
+      rondo({"train", config(), "--threads", "1", "-n", "1", "--out", in("begun"), "--set",
+             "train.max_steps=1", "--set", "model.weights=" + in("torch.safetensors")});
+  EXPECT_EQ(trained.status, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("all names begin with \"module.\", which is left out"));
+}
+
 // What stood there was replaced by the file, and `.part` files stayed.
 TEST_F(TrainedModelTest, WritesInThePlaceOfFilesAlone) {
   fs::create_directory(in("place"));

@@ -542,5 +542,38 @@ TEST_F(WeightsTest, PassesOverCountersOfBatchesAndNothingElse) {
               HasSubstr("the tensor \"fc4.weight\" belongs to no layer of the model"));
 }
 
+// Wrappers of PyTorch put a word before all names.
+TEST_F(WeightsTest, LeavesOutAPrefixThatAllNamesShare) {
+  const ParameterLayout layout = layout_of(make_model("lenet5"));
+  std::vector<float> values(layout.parameter_count);
+  std::iota(values.begin(), values.end(), 0.0F);
+  const std::filesystem::path path = folder_.path() / "torch.safetensors";
+  const auto write = [&](const std::string& prefix, const TensorMetadata& metadata) {
+    std::vector<NamedTensor> tensors;
+    for (const Parameter& parameter : layout.parameters) {
+      tensors.push_back({prefix + parameter.name, parameter.shape,
+                         std::span(values).subspan(parameter.offset, parameter.size())});
+    }
+    write_safetensors(path, tensors, metadata);
+  };
+  for (const char* prefix : {"module.", "_orig_mod.", "model.", "module._orig_mod."}) {
+    write(prefix, {});
+    std::vector<float> read(values.size());
+    load_weights(SafetensorsFile(path), layout, read, {});
+
+    EXPECT_EQ(read, values);
+    EXPECT_THAT(note_of_weights(path),
+                HasSubstr(": all names begin with \"" + std::string(prefix) + "\", which"));
+  }
+  write("", {});
+  EXPECT_EQ(note_of_weights(path), "");
+  write("other.", {});
+  EXPECT_THAT(error_text<DataError>([&] { expect_weights(SafetensorsFile(path), layout); }),
+              HasSubstr("has no tensor \"conv1.weight\""));
+  // A file of Rondo's own has the names of its model.
+  write("model.", {{"model", "custom"}});
+  EXPECT_EQ(note_of_weights(path), "");
+}
+
 }  // namespace
 }  // namespace rondo::train::weights_test

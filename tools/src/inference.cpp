@@ -82,6 +82,7 @@ int evaluate_as_rank(const EvalRequest& request, const Trained& trained) {
       trained, world.size(),
       train::evaluate(world, trained.experiment, trained.weights, self.threads)};
   if (world.rank() != 0) return exit_done;
+  tell_of_weights(trained);
   const Table table = table_of(evaluation);
   fmt::print("{}", request.format == Format::json ? table.json_object() : table.text());
   return exit_done;
@@ -185,6 +186,7 @@ void refuse_folders(const std::vector<std::string>& images) {
 int run_predict(const PredictRequest& request) {
   refuse_folders(request.images);
   const Trained trained = find_trained(request.trained);
+  tell_of_weights(trained);
   // Made once: the weights are read and the kernels made for all images.
   train::Classifier classifier(trained.experiment, trained.weights, request.threads);
   const std::vector<std::string>& names = classifier.class_names();

@@ -42,6 +42,7 @@ struct ExportRequest {
 int run_export(const ExportRequest& request) {
   expect_output(request.file);  // said before anything is read
   const Trained trained = find_trained(request.trained);
+  tell_of_weights(trained);
   train::export_weights(trained.experiment, trained.weights, request.file);
   return exit_done;
 }

@@ -12,6 +12,8 @@
 #include <rondo/train/weights.hpp>
 
 #include "failure.hpp"
+#include "say.hpp"
+#include "table.hpp"
 
 namespace rondo::tools {
 namespace {
@@ -97,6 +99,11 @@ Trained find_trained(const TrainedRequest& request) {
   }
   trained.weights = weights_of(request, trained.experiment);
   return trained;
+}
+
+void tell_of_weights(const Trained& trained) {
+  const std::string note = train::note_of_weights(trained.weights);
+  if (!note.empty()) say("rondo: {}\n", printable(note));
 }
 
 }  // namespace rondo::tools

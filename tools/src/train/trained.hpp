@@ -31,4 +31,7 @@ void add_trained_options(Command& command, TrainedRequest& request);
 /// train::read_experiment() throws.
 [[nodiscard]] Trained find_trained(const TrainedRequest& request);
 
+/// Says on stderr what is left out of the names in the file of weights, if anything is.
+void tell_of_weights(const Trained& trained);
+
 }  // namespace rondo::tools

@@ -23,6 +23,7 @@
 
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/plan.hpp>
+#include <rondo/train/weights.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "config/combinations.hpp"
@@ -329,6 +330,8 @@ void Trainer::take_weights() {
   agree_on(world_, [&] {
     load_weights(SafetensorsFile(experiment_.model.weights), layout_, parameters_,
                  model_state().statistics, experiment_.model.skip);
+    const std::string note = note_of_weights(experiment_.model.weights);
+    if (!note.empty()) log_.note(note);
   });
   grid_.shared_statistics().start_from_taken(batches_.micro_batch_sizes(), statistics_);
 }

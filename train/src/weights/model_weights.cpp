@@ -10,10 +10,13 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+
+#include <rondo/train/weights.hpp>
 
 #include "config/key.hpp"
 #include "data/dataset_type.hpp"
@@ -188,7 +191,49 @@ void save_weights(const std::filesystem::path& file, const Model& model, const D
   write_safetensors(file, tensors, metadata);
 }
 
-void expect_weights(const SafetensorsFile& source, const ParameterLayout& layout, Patterns skip) {
+namespace {
+
+// "module." and the like, or several of them. A file of Rondo's own has the names of a model.
+std::string shared_prefix(const SafetensorsFile& file) {
+  if (file.entries().empty() || file.metadata().contains("model")) return {};
+  std::string shared;
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (const char* part : {"module.", "_orig_mod.", "model."}) {
+      const auto begins = [&](const SafetensorsFile::Entry& entry) {
+        return entry.name.starts_with(shared + part);
+      };
+      if (!std::ranges::all_of(file.entries(), begins)) continue;
+      shared += part;
+      grows = true;
+    }
+  }
+  return shared;
+}
+
+}  // namespace
+
+std::string note_of_weights(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) return {};
+  const std::string prefix = shared_prefix(SafetensorsFile(file));
+  if (prefix.empty()) return {};
+  return fmt::format("weights {}: all names begin with \"{}\", which is left out", file.string(),
+                     prefix);
+}
+
+namespace {
+
+SafetensorsFile with_names_of(const ParameterLayout& layout, const SafetensorsFile& file) {
+  const std::string prefix = shared_prefix(file);
+  const auto begins = [&](const Parameter& parameter) {
+    return parameter.name.starts_with(prefix);
+  };
+  return std::ranges::any_of(layout.parameters, begins) ? file : file.without_prefix(prefix);
+}
+
+void expect_names_and_shapes(const SafetensorsFile& source, const ParameterLayout& layout,
+                             Patterns skip) {
   const std::set<std::string_view> known = names_in(layout);
   check_patterns(source, known, skip);
   for (const Parameters* parameters : {&layout.parameters, &layout.statistics}) {
@@ -205,9 +250,16 @@ void expect_weights(const SafetensorsFile& source, const ParameterLayout& layout
   }
 }
 
-void load_weights(const SafetensorsFile& source, const ParameterLayout& layout,
+}  // namespace
+
+void expect_weights(const SafetensorsFile& source, const ParameterLayout& layout, Patterns skip) {
+  expect_names_and_shapes(with_names_of(layout, source), layout, skip);
+}
+
+void load_weights(const SafetensorsFile& file, const ParameterLayout& layout,
                   std::span<float> parameters, std::span<float> statistics, Patterns skip) {
-  expect_weights(source, layout, skip);
+  const SafetensorsFile source = with_names_of(layout, file);
+  expect_names_and_shapes(source, layout, skip);
   read_parts(source, layout.parameters, skip, parameters);
   read_parts(source, layout.statistics, skip, statistics);
 }

@@ -38,7 +38,8 @@ void save_weights(const std::filesystem::path& file, const Model& model, const D
 
 // Throws DataError where the file lacks a tensor of the model, has one of another shape, or one
 // that belongs to no layer of the model; but for what matches a pattern of `skip`. Throws
-// ConfigError for a pattern that matches nothing. Reads no values.
+// ConfigError for a pattern that matches nothing. A prefix that note_of_weights() tells of does not
+// count, unless names of the model begin with it, too. Reads no values.
 void expect_weights(const SafetensorsFile& source, const ParameterLayout& layout,
                     std::span<const std::string> skip = {});
 

@@ -170,6 +170,12 @@ bool SafetensorsFile::Entry::has_floats() const noexcept {
   return type == "F64" || type == "F32" || type == "F16" || type == "BF16";
 }
 
+SafetensorsFile SafetensorsFile::without_prefix(std::string_view prefix) const {
+  SafetensorsFile renamed = *this;
+  for (Entry& entry : renamed.entries_) entry.name.erase(0, prefix.size());
+  return renamed;
+}
+
 SafetensorsFile::SafetensorsFile(std::filesystem::path file)
     : path_(std::move(file)), mapping_(std::make_shared<const Mapping>(path_)) {
   read_header(mapping_->bytes());

@@ -52,6 +52,9 @@ class SafetensorsFile {
   // Null when there is none.
   [[nodiscard]] const Entry* find(std::string_view name) const noexcept;
 
+  // The same file whose names lack their first bytes; all of them begin with `prefix`.
+  [[nodiscard]] SafetensorsFile without_prefix(std::string_view prefix) const;
+
   // The values of a tensor of F64, F32, F16 or BF16 as fp32; `out` has as many elements. Throws
   // DataError for other types.
   void read(const Entry& entry, std::span<float> out) const;

@@ -47,6 +47,10 @@ struct WeightsSummary {
 /// read, or breaks a rule of the format.
 [[nodiscard]] RONDO_TRAIN_API WeightsSummary summarize_weights(const std::filesystem::path& file);
 
+/// One line about a prefix that all names in `file` share, as wrappers of PyTorch give it: a model
+/// leaves it out. Empty where there is none, and of a checkpoint. Throws as summarize_weights().
+[[nodiscard]] RONDO_TRAIN_API std::string note_of_weights(const std::filesystem::path& file);
+
 /// The checkpoint of the run in `run_folder` that `which` means: "newest", "best" (the one with the
 /// highest test accuracy), the number of its step, or a path. Throws DataError where there is none.
 [[nodiscard]] RONDO_TRAIN_API std::filesystem::path find_checkpoint(
