@@ -317,6 +317,13 @@ TEST(CustomModelTest, EveryKindHasItsDefaults) {
             tensor::Activation::none);
 }
 
+TEST(CustomModelTest, AnIntegerIsANumber) {
+  const Model model =
+      model_of(parse(layer("kind = 'dropout'\nprobability = 0") + std::string(classifier)));
+
+  EXPECT_EQ(model.layers[0].kind.get_if<DropoutLayer>()->probability, 0.0);
+}
+
 TEST(CustomModelTest, DescribesLayersWithSeveralInputsGroupsAndDropout) {
   const Model model =
       model_of(parse(layer("kind = 'convolution'\nname = 'a'\nfilters = 4\ngroups = 2") +

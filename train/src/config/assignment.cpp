@@ -307,11 +307,8 @@ Value converted(const Assignment& assignment, const Key& key) {
     return read_layers(assignment.parts);
   }
   if (assignment.usable) {
-    if (assignment.value.index() == expected.index()) return assignment.value;
-    const auto* integer = std::get_if<std::int64_t>(&assignment.value);
-    if (integer != nullptr && std::holds_alternative<double>(expected)) {
-      return static_cast<double>(*integer);
-    }
+    Value value = widened(assignment.value, expected);
+    if (value.index() == expected.index()) return value;
     const auto* array = std::get_if<std::vector<std::int64_t>>(&assignment.value);
     const bool is_empty_array = array != nullptr && array->empty();
     if (is_empty_array && std::holds_alternative<LayerList>(expected)) return LayerList{};
@@ -333,6 +330,12 @@ Value converted(const Assignment& assignment, const Key& key) {
 }
 
 }  // namespace
+
+Value widened(const Value& value, const Value& expected) {
+  const auto* integer = std::get_if<std::int64_t>(&value);
+  const bool widens = integer != nullptr && std::holds_alternative<double>(expected);
+  return widens ? Value(static_cast<double>(*integer)) : value;
+}
 
 std::vector<Assignment> read_assignments(std::string_view text, std::string_view name) {
   const Location location{.name = name};

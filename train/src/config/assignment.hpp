@@ -33,6 +33,9 @@ struct Assignment {
 // One "section.key=value".
 [[nodiscard]] Assignment read_setting(std::string_view setting);
 
+// `value` as a number where one is expected and an integer was given; else as it is.
+[[nodiscard]] Value widened(const Value& value, const Value& expected);
+
 // Fails when there is no such section.
 void expect_section(std::string_view where, std::string_view section);
 

@@ -160,13 +160,14 @@ class LayerReader {
 
   void set(Layer& layer, const LayerKey& key, const Assignment& assignment) const {
     const Value expected = key.get(layer);
-    if (!assignment.usable || assignment.value.index() != expected.index()) {
+    const Value value = widened(assignment.value, expected);
+    if (!assignment.usable || value.index() != expected.index()) {
       fail(assignment.where, fmt::format("{}: expected {}, found {}", key.name, type_name(expected),
                                          assignment.found));
     }
-    const std::string problem = complaint(key.limits, assignment.value);
+    const std::string problem = complaint(key.limits, value);
     if (!problem.empty()) fail(assignment.where, fmt::format("{}: {}", key.name, problem));
-    key.set(layer, assignment.value);
+    key.set(layer, value);
   }
 
   void expect_required(std::string_view kind) const {
