@@ -1,10 +1,12 @@
 // What ranks agree on before a run, and how they end alike when one of them fails.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -17,6 +19,7 @@
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
+#include <rondo/train/loader.hpp>
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
@@ -50,6 +53,32 @@ Experiment synthetic(const std::string& model) {
   experiment.data.test = 10;
   experiment.model.name = model;
   return experiment;
+}
+
+class EmptySource : public ImageSource {
+ public:
+  void read(std::int64_t, const Framing&, tensor::View<std::uint8_t> out) const override {
+    std::fill_n(out.data, out.shape.size(), std::uint8_t{0});
+  }
+  [[nodiscard]] std::string digest() const override { return "empty"; }
+};
+
+// Images of a program's own source are decoded ahead as those of a folder are.
+TEST(BufferedBatchesTest, AreThoseThatTheLoaderKeeps) {
+  const Experiment experiment = synthetic("lenet5");
+  for (const bool decodes : {false, true}) {
+    Dataset dataset = *load_run(experiment).dataset;
+    if (decodes) {
+      dataset.training.source = dataset.test.source = std::make_shared<EmptySource>();
+      dataset.training.pixels.clear();
+      dataset.test.pixels.clear();
+    }
+    const Loader loader(dataset, {.global_batch = 4, .largest_range = 4});
+
+    EXPECT_EQ(buffered_batches(experiment, decoded_sets(dataset)),
+              loader.ahead() + 1 + loader.test_buffers())
+        << decodes;
+  }
 }
 
 TEST(LoadRunTest, SyntheticImagesTakeTheModelsShape) {

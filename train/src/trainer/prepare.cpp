@@ -243,7 +243,8 @@ void choose_grid(transport::World& world, PreparedRun& run,
       chosen.grid = *earlier;
       chosen.grid.batch_norm = run.experiment.grid.batch_norm;
     } else {
-      chosen = choose_grid_automatically(run.model, run.experiment, world, costs, team);
+      chosen = choose_grid_automatically(run.model, run.experiment, world, costs, team,
+                                         decoded_sets(*run.dataset));
     }
   });
   run.experiment.grid = grid_of_first_rank(world, chosen.grid);
@@ -361,16 +362,24 @@ void allow_for_updates(const Experiment& experiment, PlanOptions& options) {
   if (clips_shares) options.replicas = false;
 }
 
+int buffered_batches(const Experiment& experiment, DecodedSets decoded) {
+  const int training = static_cast<int>(decoded.training ? decoded_ahead : copied_ahead) + 1;
+  const int streams = is_paced(experiment) ? 2 : 1;  // one more for ranks that step alone
+  return streams * training + (decoded.test ? 2 : 1);
+}
+
 int buffered_batches(const Experiment& experiment) {
   const bool decoded = experiment.data.name == "folder";
-  const int training = static_cast<int>(decoded ? decoded_ahead : copied_ahead) + 1;
-  const int streams = is_paced(experiment) ? 2 : 1;  // one more for ranks that step alone
-  return streams * training + (decoded ? 2 : 1);
+  return buffered_batches(experiment, {.training = decoded, .test = decoded});
+}
+
+DecodedSets decoded_sets(const Dataset& dataset) {
+  return {.training = dataset.training.source != nullptr, .test = dataset.test.source != nullptr};
 }
 
 namespace {
 
-PlanOptions options_of(const Model& model, const Experiment& experiment,
+PlanOptions options_of(const Model& model, const Experiment& experiment, DecodedSets decoded,
                        const transport::World& world, const WorldCosts& costs) {
   PlanOptions options{.ranks = world.size(),
                       .batch = experiment.train.global_batch,
@@ -389,7 +398,7 @@ PlanOptions options_of(const Model& model, const Experiment& experiment,
                       .gradient_type = gradient_type_of(experiment),
                       .batch_norm = batch_norm_of(experiment.grid),
                       .replicas = costs.replicas,
-                      .buffered_batches = buffered_batches(experiment),
+                      .buffered_batches = buffered_batches(experiment, decoded),
                       .update_bytes = update_memory(experiment, model)};
   allow_for_updates(experiment, options);
   return options;
@@ -432,8 +441,8 @@ std::string problem_of_keeping(const ComputeTable& table) {
 
 AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& experiment,
                                         const transport::World& world, const WorldCosts& costs,
-                                        transport::Team* team) {
-  const PlanOptions options = options_of(model, experiment, world, costs);
+                                        transport::Team* team, DecodedSets decoded) {
+  const PlanOptions options = options_of(model, experiment, decoded, world, costs);
   std::vector<BestPlan> plans;
   ComputeTable table(options.threads, kernel_times_file(), options.type,
                      {.optimizer = experiment.optimizer, .team = team});

@@ -69,6 +69,16 @@ struct PreparedRun {
                                       const std::optional<Experiment::Grid>& earlier = {},
                                       transport::Team* team = nullptr);
 
+/// Which sets have a source of images, which are decoded when they are needed?
+struct DecodedSets {
+  bool training = false;
+  bool test = false;
+};
+[[nodiscard]] DecodedSets decoded_sets(const Dataset& dataset);
+
+/// As the public one, which knows the data by their name alone.
+[[nodiscard]] int buffered_batches(const Experiment& experiment, DecodedSets decoded);
+
 /// What the planner chose.
 struct AutomaticGrid {
   Experiment::Grid grid = {};  ///< with plan = "chosen"
@@ -82,10 +92,8 @@ struct AutomaticGrid {
 /// are not consecutive, all messages count as between nodes.
 ///
 /// Throws ConfigError where no grid is possible, with the planner's reason.
-[[nodiscard]] AutomaticGrid choose_grid_automatically(const Model& model,
-                                                      const Experiment& experiment,
-                                                      const transport::World& world,
-                                                      const WorldCosts& costs,
-                                                      transport::Team* team = nullptr);
+[[nodiscard]] AutomaticGrid choose_grid_automatically(
+    const Model& model, const Experiment& experiment, const transport::World& world,
+    const WorldCosts& costs, transport::Team* team = nullptr, DecodedSets decoded = {});
 
 }  // namespace rondo::train
