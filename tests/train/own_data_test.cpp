@@ -8,10 +8,12 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -166,6 +168,37 @@ TEST(OwnDataTest, ASourceThatGivesNoDigestOnOneRankEndsAll) {
     EXPECT_THAT([&] { train(world, experiment(), {.dataset = &dataset}); },
                 testing::ThrowsMessage<DataError>(testing::HasSubstr("there is no list")));
   });
+}
+
+class BrokenSource : public ShadeSource {
+ public:
+  BrokenSource() : ShadeSource(0) {}
+  void read(std::int64_t image, const Framing& frame,
+            tensor::View<std::uint8_t> out) const override {
+    if (image == 3) throw DataError("image 3 is broken");
+    ShadeSource::read(image, frame, out);
+  }
+};
+
+// The library printed them to stderr.
+TEST(OwnDataTest, AProgramIsToldOfBrokenImages) {
+  Dataset dataset = make_shades_on_demand();
+  dataset.training.source = std::make_shared<BrokenSource>();
+  Experiment skips = experiment();
+  skips.data.broken = "skip";
+  skips.train.epochs = 1;
+  std::mutex mutex;
+  std::vector<std::string> problems;
+  TrainerOptions options{.dataset = &dataset};
+  options.on_broken = [&](const std::string& problem) {
+    const std::lock_guard lock(mutex);
+    problems.push_back(problem);
+  };
+  testing::internal::CaptureStderr();
+  rondo::test::World{1}.run([&](transport::World& world) { train(world, skips, options); });
+
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_THAT(problems, testing::ElementsAre("image 3 is broken"));
 }
 
 class CountedSource : public ShadeSource {

@@ -134,6 +134,10 @@ int report(const std::exception_ptr& exception) {
   return failure.status;
 }
 
+void tell_of_broken_image(const std::string& problem) {
+  say("rondo: {}; skipped\n", one_line(problem));
+}
+
 void print_of_rank(std::string_view rank, std::string_view host, std::string_view text) {
   say("rondo: rank {} on {}: {}\n", rank, host, text);
 }

@@ -55,6 +55,9 @@ void let_speak(Speaker which);
 /// common is left to those that let_speak() has named. Returns the exit status.
 int report(const std::exception_ptr& exception);
 
+/// One line to stderr for an image that is left out. From any thread.
+void tell_of_broken_image(const std::string& problem);
+
 /// One line to stderr for an error that this rank, on this host, says itself.
 void print_of_rank(std::string_view rank, std::string_view host, std::string_view text);
 

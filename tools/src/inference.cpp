@@ -78,9 +78,9 @@ int evaluate_as_rank(const EvalRequest& request, const Trained& trained) {
   options.dump_folder = own_records_in(request.launch.flight_record);
   JoinedRank self = join_as_rank(std::move(options), request.launch.placement);
   transport::World& world = self.world;
-  const Evaluation evaluation{
-      trained, world.size(),
-      train::evaluate(world, trained.experiment, trained.weights, self.threads)};
+  const Evaluation evaluation{trained, world.size(),
+                              train::evaluate(world, trained.experiment, trained.weights,
+                                              self.threads, tell_of_broken_image)};
   if (world.rank() != 0) return exit_done;
   tell_of_weights(trained);
   const Table table = table_of(evaluation);

@@ -217,6 +217,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
   train::TrainerOptions options;
   options.threads = rank.threads;
   options.team = team;
+  options.on_broken = tell_of_broken_image;
   std::optional<RunProfile> profile;
   // Before training: the executor is given the profile when it is made.
   if (rank.profile) profile.emplace(world, *rank.profile, folder);

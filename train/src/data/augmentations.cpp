@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -296,11 +295,6 @@ Augmentation make_augmentation(std::string_view text, std::span<const float> mea
 
 namespace {
 
-// Each rank has broken images of its own, and only rank 0 has a log.
-void tell_of_broken_image(const std::string& problem) {
-  std::fprintf(stderr, "rondo: %s; skipped\n", problem.c_str());
-}
-
 // An original in memory is resampled, which has kernels for so many channels. A source of a program
 // chooses the part by itself.
 void expect_channels(const Augmentation& augmentation, const Images& images) {
@@ -316,13 +310,13 @@ void expect_channels(const Augmentation& augmentation, const Images& images) {
 
 LoaderOptions loader_options(const Experiment& experiment, const Dataset& dataset) {
   const Experiment::Data& data = experiment.data;
-  LoaderOptions options{.global_batch = experiment.train.global_batch,
-                        .seed = static_cast<std::uint64_t>(experiment.train.seed),
-                        .centre_crop = data.centre_crop,
-                        .decoders = static_cast<int>(data.decoders),
-                        .decoder_cpus = read_cpu_list(data.decoder_cpus),
-                        .broken = data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse,
-                        .on_broken = tell_of_broken_image};
+  LoaderOptions options{
+      .global_batch = experiment.train.global_batch,
+      .seed = static_cast<std::uint64_t>(experiment.train.seed),
+      .centre_crop = data.centre_crop,
+      .decoders = static_cast<int>(data.decoders),
+      .decoder_cpus = read_cpu_list(data.decoder_cpus),
+      .broken = data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse};
   for (const std::string& text : data.augment) {
     options.augmentations.push_back(make_augmentation(text, dataset.mean));
     expect_channels(options.augmentations.back(), dataset.training);

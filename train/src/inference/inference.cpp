@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -338,7 +339,8 @@ ShareResult evaluate_share(LoadedModel& trained, const LoaderOptions& options, R
 }  // namespace
 
 TestResult evaluate(transport::World& world, const Experiment& experiment,
-                    const std::filesystem::path& weights, int threads) {
+                    const std::filesystem::path& weights, int threads,
+                    const std::function<void(const std::string& problem)>& on_broken) {
   LoadedModel trained;
   agree_on(world, [&] { trained = load_model(experiment, weights, TestSet::read); });
   agree_on_files(world, trained);
@@ -346,8 +348,10 @@ TestResult evaluate(transport::World& world, const Experiment& experiment,
   const Range share = even_range(trained.dataset.test.shape.n, world.size(), world.rank());
   ShareResult own;
   agree_on(world, [&] {
-    own = evaluate_share(trained, test_options(experiment, trained.dataset), share,
-                         evaluation_batch(experiment, world.size(), share), threads);
+    LoaderOptions options = test_options(experiment, trained.dataset);
+    options.on_broken = on_broken;
+    own = evaluate_share(trained, options, share, evaluation_batch(experiment, world.size(), share),
+                         threads);
   });
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   // The evaluation has taken as long as its slowest rank.

@@ -56,6 +56,7 @@ BatchIteratorOptions iterator_options(const Dataset& dataset, const Experiment& 
                      std::min(experiment.train.global_batch, dataset.training.shape.n),
                      grid.grid().pc);
   LoaderOptions loader = loader_options(experiment, dataset);
+  loader.on_broken = options.on_broken;
   // Those of [data], then those of the program.
   const std::vector<Augmentation>& own = options.augmentations;
   loader.augmentations.insert(loader.augmentations.end(), own.begin(), own.end());

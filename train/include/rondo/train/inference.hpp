@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <rondo/train/experiment.hpp>
@@ -56,12 +58,11 @@ struct TestResult {
 
 /// Loss and accuracy of the model of `experiment` on the test set of its data, with the weights of
 /// a file, or of a checkpoint as export_weights() takes them. The ranks of `world` share out the
-/// test set; each holds the whole model, whatever [grid] says. The same on every rank. Collective;
-/// throws DataError or ConfigError on all ranks alike, and NumericError where the model gives NaN or
-/// Inf for an image.
-[[nodiscard]] RONDO_TRAIN_API TestResult evaluate(transport::World& world,
-                                                  const Experiment& experiment,
-                                                  const std::filesystem::path& weights,
-                                                  int threads = 1);
+/// test set; each holds the whole model, whatever [grid] says. The same on every rank. `on_broken`
+/// is that of TrainerOptions. Collective; throws DataError or ConfigError on all ranks alike, and
+/// NumericError where the model gives NaN or Inf for an image.
+[[nodiscard]] RONDO_TRAIN_API TestResult evaluate(
+    transport::World& world, const Experiment& experiment, const std::filesystem::path& weights,
+    int threads = 1, const std::function<void(const std::string& problem)>& on_broken = {});
 
 }  // namespace rondo::train

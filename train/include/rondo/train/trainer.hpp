@@ -173,6 +173,9 @@ struct TrainerOptions {
   /// rank after each "step" event ([train] log_every) with its loss, which is the same on all
   /// ranks; true ends the run. Empty: a run as usual.
   std::function<bool(double loss)> diverges = {};
+  /// Told on every rank of each image that data.broken = "skip" leaves out, when it is met for the
+  /// first time: on threads that decode, perhaps several at once. The text names the file as it is.
+  std::function<void(const std::string& problem)> on_broken = {};
   StepProfile* profile = nullptr;      ///< lent; records some steps of this rank. Null: none
   std::function<void()> on_step = {};  ///< after every step, on every rank; on the training thread
 };
