@@ -504,6 +504,18 @@ TEST(EndTogetherTest, WhatIsNoExceptionEndsAllRanks) {
   });
 }
 
+// The text of a program or of its scheme may hold any words.
+TEST(EndTogetherTest, WordsInATextAreNoType) {
+  const std::string words = "configuration error: data error: numeric error: x";
+  expect_of_all(transport::Error(transport::Errc::deadline_exceeded, words));
+  expect_of_all(DataError("numeric error: x"));
+  World{2}.run([&](transport::World& world) {
+    if (world.rank() == 1) return world.abort("saw a " + words);
+    EXPECT_THROW(end_together(world, [&] { world.communicator().barrier().wait(); }),
+                 transport::Error);
+  });
+}
+
 // What aborts a World elsewhere says nothing of a type.
 TEST(EndTogetherTest, AnAbortOfSomebodyElseStaysOne) {
   World{2}.run([](transport::World& world) {

@@ -54,13 +54,15 @@ struct Report {
 
 using Message = std::array<std::uint8_t, 1024>;
 
-// World::abort() carries nothing but a text, so the kind of an error is in its first words. Errors
-// of the transport have none: what an abort makes of them on other ranks is their kind already.
-constexpr std::array<std::pair<ErrorKind, std::string_view>, 5> names_of_errors{{
+// World::abort() carries nothing but a text, so every reason that is given here begins with the
+// kind of the error, and only what stands directly behind the transport's own words tells it.
+constexpr std::string_view before_reason = " aborted the job: ";
+constexpr std::array<std::pair<ErrorKind, std::string_view>, 6> names_of_errors{{
     {ErrorKind::config, "configuration error: "},
     {ErrorKind::data, "data error: "},
     {ErrorKind::numeric, "numeric error: "},
     {ErrorKind::argument, "invalid argument: "},
+    {ErrorKind::transport, "transport error: "},
     {ErrorKind::other, "unforeseen error: "},
 }};
 
@@ -126,18 +128,15 @@ std::string abort_reason(const Report& report) {
   return report.text;
 }
 
-// The kind that stands first in the text, in which transport has put words of its own around the
-// reason.
+// An abort by somebody else tells none.
 ErrorKind kind_told_by(std::string_view text) {
-  ErrorKind told = ErrorKind::transport;
-  std::size_t first = std::string_view::npos;
+  const std::size_t reason = text.find(before_reason);
+  if (reason == std::string_view::npos) return ErrorKind::transport;
+  text.remove_prefix(reason + before_reason.size());
   for (const auto& [kind, name] : names_of_errors) {
-    const std::size_t found = text.find(name);
-    if (found >= first) continue;
-    first = found;
-    told = kind;
+    if (text.starts_with(name)) return kind;
   }
-  return told;
+  return ErrorKind::transport;
 }
 
 Message pack(const Report& report) {
