@@ -230,6 +230,13 @@ TEST(LossMeterTest, AddsUpAllRanksSinceTheLastLook) {
   });
 }
 
+// JSON has no number for 0/0.
+TEST(TrafficTest, NoSecondsHaveNoShares) {
+  EXPECT_EQ(per_second(0.0, 0.0), 0.0);
+  EXPECT_EQ(per_second(3.0, 2.0), 1.5);
+  EXPECT_EQ(Traffic{}.communication_share(), 0.0);
+}
+
 TEST(LossMeterTest, ANewEpochBeginsAtZero) {
   World{1}.run([](transport::World& world) {
     LossMeter meter(world);

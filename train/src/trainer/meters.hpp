@@ -106,6 +106,11 @@ class LossMeter {
   std::uint64_t bytes_ = 0;
 };
 
+/// A part of some seconds, per second; 0 of none.
+[[nodiscard]] constexpr double per_second(double part, double seconds) noexcept {
+  return seconds > 0.0 ? part / seconds : 0.0;
+}
+
 /// Where the time of one epoch's training went on this rank, and what it moved.
 struct Traffic {
   double seconds = 0.0;
@@ -114,7 +119,7 @@ struct Traffic {
   double bytes = 0.0;          ///< moved between ranks by the update scheme
 
   [[nodiscard]] double communication_share() const noexcept {
-    return seconds > 0.0 ? communicating / seconds : 0.0;
+    return per_second(communicating, seconds);
   }
 };
 

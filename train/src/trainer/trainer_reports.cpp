@@ -25,10 +25,6 @@ std::string size_of_images(const tensor::Shape& shape) {
   return std::to_string(shape.h) + "x" + std::to_string(shape.w) + "x" + std::to_string(shape.c);
 }
 
-double images_per_second(double samples, double seconds) {
-  return seconds > 0.0 ? samples / seconds : 0.0;
-}
-
 }  // namespace
 
 StartEvent Trainer::start_event() const {
@@ -127,14 +123,13 @@ void Trainer::announce_updates() const {
 
 void Trainer::report_step() {
   const LossSums window = reduce_losses();
-  log_.step(
-      {.epoch = run_.epoch,
-       .step = run_.step - run_.epoch_first,
-       .total_step = run_.step,
-       .loss = window.mean_loss(),
-       .training_accuracy = window.accuracy(),
-       .learning_rate = learning_rate_.at(run_.step - 1),
-       .images_per_second = images_per_second(losses_.total().samples, traffic_.read().seconds)});
+  log_.step({.epoch = run_.epoch,
+             .step = run_.step - run_.epoch_first,
+             .total_step = run_.step,
+             .loss = window.mean_loss(),
+             .training_accuracy = window.accuracy(),
+             .learning_rate = learning_rate_.at(run_.step - 1),
+             .images_per_second = per_second(losses_.total().samples, traffic_.read().seconds)});
   if (!sweeps() || !options_.diverges(window.mean_loss())) return;
   diverged_ = true;
   total_steps_ = run_.step;
@@ -158,19 +153,18 @@ void Trainer::report_progress() const {
       paced ? std::max<std::int64_t>(paced_samples() - before, 0)
             : std::min(done * experiment_.train.global_batch, batches_.epoch_samples());
   const double per_step = done > 0 ? traffic.seconds / static_cast<double>(done) : 0.0;
-  log_.progress(
-      {.epoch = run_.epoch,
-       .epochs = (total_steps_ + batches_.steps() - 1) / batches_.steps(),
-       .step = done,
-       .steps = batches_.steps(),
-       .loss = losses_.own().mean_loss(),
-       .accuracy = losses_.own().accuracy(),
-       .images_per_second = images_per_second(static_cast<double>(trained), traffic.seconds),
-       .communication_share = traffic.communication_share(),
-       .seconds_left = per_step * static_cast<double>(total_steps_ - run_.step),
-       .samples = paced ? trained : 0,
-       .epoch_samples = paced ? batches_.epoch_samples() : 0,
-       .injected = !injections_.empty()});
+  log_.progress({.epoch = run_.epoch,
+                 .epochs = (total_steps_ + batches_.steps() - 1) / batches_.steps(),
+                 .step = done,
+                 .steps = batches_.steps(),
+                 .loss = losses_.own().mean_loss(),
+                 .accuracy = losses_.own().accuracy(),
+                 .images_per_second = per_second(static_cast<double>(trained), traffic.seconds),
+                 .communication_share = traffic.communication_share(),
+                 .seconds_left = per_step * static_cast<double>(total_steps_ - run_.step),
+                 .samples = paced ? trained : 0,
+                 .epoch_samples = paced ? batches_.epoch_samples() : 0,
+                 .injected = !injections_.empty()});
 }
 
 // One allreduce for all figures of an epoch. Seconds and reductions are means over the ranks, bytes
@@ -226,11 +220,11 @@ void Trainer::report_epoch() {
       .accuracy = evaluation.sums.accuracy(),
       .training_accuracy = losses.accuracy(),
       .test_loss = evaluation.sums.mean_loss(),
-      .images_per_second = images_per_second(losses.samples, work.seconds),
+      .images_per_second = per_second(losses.samples, work.seconds),
       .seconds = work.seconds,
       .evaluation_seconds = evaluation.seconds,
-      .communication_share = work.communicating / work.seconds,
-      .wait_share = work.waiting / work.seconds,
+      .communication_share = per_second(work.communicating, work.seconds),
+      .wait_share = per_second(work.waiting, work.seconds),
       .global_reductions = work.counters.global_reductions,
       .local_reductions = work.counters.local_reductions,
       .global_bytes = work.counters.global_bytes,
