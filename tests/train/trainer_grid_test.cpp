@@ -24,6 +24,7 @@
 #include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "train/tiny_network.hpp"
 #include "trainer/grid_membership.hpp"
 #include "trainer/prepare.hpp"
 
@@ -481,6 +482,42 @@ TEST(TrainerGridTest, ReportsEveryLayersSplit) {
   EXPECT_THAT(lines.back(), HasSubstr("by all ranks"));
   EXPECT_THAT(grid_report(model, choose_grid(model, {}, 4, 24), with_batch_of_24()),
               testing::IsEmpty());
+}
+
+// The output of such a batch norm is its bias, whatever the image is.
+TEST(TrainerGridTest, RefusesABatchNormThatSeesOneValueOfAChannel) {
+  const auto outcome = [](int ranks, const std::string& settings) {
+    const Experiment experiment = test::tiny_experiment(
+        "data.shape=[2,2,1] model.input=[2,2,1] train.max_steps=1 " + settings);
+    std::string refused;
+    rondo::test::World{ranks}.run([&](transport::World& world) {
+      try {
+        train(world, experiment, {});
+      } catch (const ConfigError& error) {
+        if (world.rank() == 0) refused = error.what();
+      }
+    });
+    return refused;
+  };
+  const std::string text =
+      "train.global_batch: the batch norm batch_norm4 would train nothing, because it sees one "
+      "value of each channel at once, of 1 sample of a rank; give a larger batch, fewer ranks "
+      "or grid.batch_norm = \"all\"";
+
+  EXPECT_EQ(outcome(2, "train.global_batch=2"), text);
+  EXPECT_EQ(outcome(1, "train.global_batch=2 train.accumulate=2"), text);
+  // A replica of two ranks, each of which has a sample.
+  const std::string by_sample = "train.global_batch=2 grid.filter=2 grid.layers={\"*\"=\"sample\"}";
+  EXPECT_THAT(outcome(2, by_sample),
+              HasSubstr("2 samples of a replica; give a larger batch, fewer ranks or "
+                        "grid.batch_norm = \"all\" (or \"replica\")"));
+  EXPECT_THAT(outcome(1, "train.global_batch=1 grid.batch_norm=all"),
+              HasSubstr("of 1 sample of a step; give a larger batch"));
+  for (const std::string& enough : {std::string("train.global_batch=4"),
+                                    std::string("train.global_batch=2 grid.batch_norm=all"),
+                                    by_sample + " grid.batch_norm=replica"}) {
+    EXPECT_EQ(outcome(2, enough), "") << enough;
+  }
 }
 
 }  // namespace
