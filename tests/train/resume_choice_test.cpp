@@ -70,6 +70,34 @@ TEST(ResumeChoiceTest, ADamagedCheckpointIsSkippedWithItsReason) {
   EXPECT_NO_THROW(static_cast<void>(read_manifest(newest)));
 }
 
+TEST(LearningRateNotesTest, SayWhereItIsNotWhatAUserMayExpect) {
+  Experiment experiment = experiment_of("synchronous");
+  experiment.train.epochs = 2;
+  experiment.train.max_steps = 0;
+  experiment.checkpoint.every_epochs = 1;
+  const auto about_rates = Contains(HasSubstr("learning rate: "));
+  const ScratchFolder folder;
+  EXPECT_THAT(run_in(folder.path(), 1, experiment).notes, testing::Not(about_rates));
+  experiment.train.epochs = 4;
+  EXPECT_THAT(run_in(folder.path(), 1, experiment, checkpoint_folder(folder.path(), 10)).notes,
+              Contains("learning rate: step 10 had 0.00122, and step 11 has 0.025, because the "
+                       "schedule is that of a run of 4 epochs now and not of 2 (train.epochs)"));
+
+  Experiment warm = experiment_of("synchronous");
+  warm.optimizer.warmup_epochs = 5;
+  EXPECT_THAT(run_in(ScratchFolder().path(), 1, warm).notes,
+              Contains("learning rate: the run ends within its warm-up, at 0.024 of 0.05 "
+                       "(optimizer.warmup_epochs)"));
+
+  Experiment steps = experiment_of("synchronous");
+  steps.optimizer.schedule = "steps";
+  steps.optimizer.milestones = {80, 120};
+  EXPECT_THAT(run_in(ScratchFolder().path(), 1, steps).notes,
+              Contains("learning rate: the run ends before the first of optimizer.milestones"));
+  steps.optimizer.milestones = {80, 1};
+  EXPECT_THAT(run_in(ScratchFolder().path(), 1, steps).notes, testing::Not(about_rates));
+}
+
 // Perhaps a disk of one host is missing: what there is must not be removed.
 TEST(ResumeChoiceTest, WhereNoCheckpointCanBeUsedTheRunDoesNotBeginAnew) {
   Experiment experiment = experiment_of("synchronous");

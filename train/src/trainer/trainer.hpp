@@ -125,6 +125,7 @@ class Trainer {
   [[nodiscard]] std::string scheme_name() const;
   [[nodiscard]] StartEvent start_event() const;
   void announce_updates() const;
+  void announce_learning_rate() const;
 
   // Steps that all ranks take together, and those that each takes at its own pace.
   [[nodiscard]] bool is_paced_now() const noexcept;

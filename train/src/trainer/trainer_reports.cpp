@@ -7,9 +7,13 @@
 #include <cmath>
 #include <string>
 
+#include <fmt/format.h>
+
 #include <rondo/transport/world.hpp>
 
+#include "checkpoint/resume.hpp"
 #include "config/combinations.hpp"
+#include "schemes/make_scheme.hpp"
 #include "trainer/grid_membership.hpp"
 #include "trainer/meters.hpp"
 #include "trainer/trainer.hpp"
@@ -82,6 +86,7 @@ void Trainer::announce() const {
             counted(event.steps_per_epoch, "step") + " per epoch, " +
             std::to_string(event.total_steps) + " in all");
   announce_updates();
+  announce_learning_rate();
   for (const std::string& injection : injections_) log_.note("injected: " + injection);
   if (!resumed_) {
     log_.start(event, experiment_);
@@ -119,6 +124,33 @@ void Trainer::announce_updates() const {
   log_.note("lazy " + counted(static_cast<std::int64_t>(lazy_.names.size()), "convolution") +
             ", up to " + lazy_.names.back() + " (lazy_layers = \"" +
             experiment_.update.lazy_layers + "\")");
+}
+
+// Where the learning rate is not what a user may expect.
+void Trainer::announce_learning_rate() const {
+  const std::int64_t last = total_steps_ - 1;
+  if (learning_rate_.warmup_steps > total_steps_) {
+    log_.note(
+        fmt::format("learning rate: the run ends within its warm-up, at {:.3g} of {:.3g} "
+                    "(optimizer.warmup_epochs)",
+                    learning_rate_.at(last), learning_rate_.base));
+  }
+  const auto is_behind = [&](std::int64_t milestone) { return milestone > last; };
+  if (learning_rate_.decay == sync::Decay::steps &&
+      std::ranges::all_of(learning_rate_.milestones, is_behind)) {
+    log_.note("learning rate: the run ends before the first of optimizer.milestones");
+  }
+  if (!resumed_ || run_.step == 0 || learning_rate_.decay == sync::Decay::exponential) return;
+  const Experiment before = experiment_of(resumed_->manifest);
+  const std::int64_t earlier_steps = before.train.epochs * batches_.steps();
+  const double earlier =
+      learning_rate_of(before, batches_.steps(), earlier_steps).at(run_.step - 1);
+  if (earlier == learning_rate_.at(run_.step - 1)) return;
+  log_.note(
+      fmt::format("learning rate: step {} had {:.3g}, and step {} has {:.3g}, because the "
+                  "schedule is that of a run of {} epochs now and not of {} (train.epochs)",
+                  run_.step, earlier, run_.step + 1, learning_rate_.at(run_.step),
+                  experiment_.train.epochs, before.train.epochs));
 }
 
 void Trainer::report_step() {
