@@ -189,6 +189,15 @@ TEST_F(TrainedModelTest, ExportsTheModelOfARun) {
   EXPECT_EQ(contents(in("again.safetensors")), contents(out));
 }
 
+// It was safetensors, whatever the name said.
+TEST_F(TrainedModelTest, ExportsToNoEndingOfAnotherFormat) {
+  for (const char* name : {"model.onnx", "model.pt", "model.pth"}) {
+    expect_refused({"export", run(), "-o", in(name)}, 2,
+                   "is no ending that rondo export knows; it writes .safetensors");
+    EXPECT_FALSE(fs::exists(in(name)));
+  }
+}
+
 TEST_F(TrainedModelTest, TakesNamesWithAPrefix) {
   const std::string model = contents(run() + "/model.safetensors");
   std::uint64_t length = 0;

@@ -41,6 +41,13 @@ struct ExportRequest {
 // brought into it.
 int run_export(const ExportRequest& request) {
   expect_output(request.file);  // said before anything is read
+  const std::string ending = request.file.extension().string();
+  if (!ending.empty() && ending != ".safetensors") {
+    throw UsageError(fmt::format(
+        "{}: {} is no ending that rondo export knows; it writes .safetensors (or a name without an "
+        "ending)",
+        request.file.string(), ending));
+  }
   const Trained trained = find_trained(request.trained);
   tell_of_weights(trained);
   train::export_weights(trained.experiment, trained.weights, request.file);
