@@ -2,8 +2,12 @@
 
 #include "train/training.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -84,6 +88,30 @@ TEST(ProgressLineTest, WritesALineEverySoManyStepsWhenNotOnATerminal) {
   EXPECT_THAT(text, HasSubstr("step 60/469"));
   EXPECT_THAT(text, HasSubstr("step 120/469"));
   EXPECT_EQ(text.find('\r'), std::string::npos);
+}
+
+// The text that a terminal of this kind was sent.
+std::string sent_to_terminal(const char* kind) {
+  ::setenv("TERM", kind, 1);
+  const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+  EXPECT_EQ(::grantpt(master) + ::unlockpt(master), 0);
+  std::FILE* const terminal = std::fopen(::ptsname(master), "w");
+  {
+    ProgressLine line(terminal, 60);
+    train::Progress progress = some_progress();
+    line.show(progress);
+    line.print("a note");
+  }
+  std::string text(4096, '\0');
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(master, text.data(), 4096), 0)));
+  std::fclose(terminal);
+  ::close(master);
+  return text;
+}
+
+TEST(ProgressLineTest, ErasesNoLineOnATerminalThatCannot) {
+  EXPECT_THAT(sent_to_terminal("xterm"), HasSubstr("\x1b[K"));
+  EXPECT_EQ(sent_to_terminal("dumb").find('\x1b'), std::string::npos);
 }
 
 TEST(ProgressLineTest, FormatsAnEpoch) {

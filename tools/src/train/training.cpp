@@ -25,6 +25,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -491,8 +492,18 @@ std::string format_epoch(const train::EpochMetrics& metrics, std::int64_t epochs
       metrics.injected ? " (delays injected)" : "");
 }
 
+namespace {
+
+// A terminal that is called dumb cannot erase a line.
+bool rewrites_lines(std::FILE* stream) {
+  const char* const kind = std::getenv("TERM");
+  return isatty(fileno(stream)) == 1 && !(kind != nullptr && std::string_view(kind) == "dumb");
+}
+
+}  // namespace
+
 ProgressLine::ProgressLine(std::FILE* stream, std::int64_t every)
-    : stream_(stream), every_(every), terminal_(isatty(fileno(stream)) == 1) {}
+    : stream_(stream), every_(every), terminal_(rewrites_lines(stream)) {}
 
 ProgressLine::~ProgressLine() { clear(); }
 
