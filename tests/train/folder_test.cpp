@@ -97,7 +97,8 @@ TEST_F(FolderTest, SaysWhatIsMissing) {
     std::filesystem::remove(folder_.path() / "val" / name);
   }
   std::filesystem::create_directory(folder_.path() / "val" / "dog");
-  EXPECT_THAT(list_error(), HasSubstr("val/dog: holds no image"));
+  EXPECT_THAT(list_error(),
+              HasSubstr("val/dog: holds no image; put an image there, or remove the class"));
 
   std::filesystem::remove_all(folder_.path() / "val");
   EXPECT_THAT(list_error(), HasSubstr("has no subfolder val, nor test"));

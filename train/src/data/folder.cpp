@@ -83,7 +83,10 @@ class FolderSource : public ImageSource {
           ++left_out_;
           return false;
         });
-    if (files.empty()) fail_on_file(folder_ / name, "holds no image", folder_remedy);
+    if (files.empty()) {
+      fail_on_file(folder_ / name, "holds no image",
+                   "put an image there, or remove the class from train/ and val/");
+    }
     // A name ends where the next one begins.
     for (const std::string& file : files) {
       begins_.push_back(names_.size());
