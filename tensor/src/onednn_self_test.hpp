@@ -7,6 +7,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <rondo/tensor/convolution.hpp>
+#include <rondo/tensor/pooling.hpp>
 
 #include "engine_impl.hpp"
 #include "onednn_defects.hpp"
@@ -24,8 +25,19 @@ namespace rondo::tensor::onednn {
                                       const dnnl::primitive_desc_base& kernel,
                                       const ConvolutionSpec& spec);
 
-/// What `test` says of this kernel for a layer that `numbers` describe; an engine asks once. True
-/// without a test in a release of oneDNN that was tried.
+/// Does this kernel pool as `spec` says? As for a convolution; averages may be rounded.
+[[nodiscard]] bool computes_correctly(const Engine::Impl& on,
+                                      const dnnl::primitive_desc_base& forward,
+                                      const PoolingSpec& spec);
+
+/// The same of `backward`, after `forward`, whose workspace it reads.
+[[nodiscard]] bool computes_correctly(const Engine::Impl& on,
+                                      const dnnl::primitive_desc_base& forward,
+                                      const dnnl::primitive_desc_base& backward,
+                                      const PoolingSpec& spec);
+
+/// Tells what `test` says of this kernel for a layer that `numbers` describe; an engine asks once.
+/// True without a test in a release of oneDNN that was tried.
 [[nodiscard]] bool tested_once(const Engine::Impl& on, const dnnl::primitive_desc_base& kernel,
                                std::initializer_list<std::int64_t> numbers,
                                const std::function<bool()>& test);

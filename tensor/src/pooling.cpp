@@ -13,7 +13,6 @@
 #include "onednn_calls.hpp"
 #include "onednn_kernel.hpp"
 #include "onednn_self_test.hpp"
-#include "pooling_self_test.hpp"
 
 namespace rondo::tensor {
 

@@ -1,8 +1,6 @@
 // A test of oneDNN's pooling kernels, for releases whose kernels nobody has compared with plain
 // loops.
 
-#include "pooling_self_test.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,6 +10,7 @@
 
 #include "guarded_array.hpp"
 #include "onednn_kernel.hpp"
+#include "onednn_self_test.hpp"
 
 namespace rondo::tensor::onednn {
 namespace {

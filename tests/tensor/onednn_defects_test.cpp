@@ -16,7 +16,6 @@
 #include "onednn_calls.hpp"
 #include "onednn_kernel.hpp"
 #include "onednn_self_test.hpp"
-#include "pooling_self_test.hpp"
 #include "reorder.hpp"
 
 namespace rondo::tensor::onednn_defects_test {
@@ -96,7 +95,7 @@ class Kernels {
   memory::desc x_, y_, weights_, gradient_, bias_;
 };
 
-/// What stands before a kernel's name in Convolution::implementation().
+/// The word before a kernel's name in Convolution::implementation().
 std::string role(Pass pass) {
   return pass == Pass::forward ? "forward " : pass == Pass::backward_data ? "data " : "weights ";
 }

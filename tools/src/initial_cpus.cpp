@@ -7,8 +7,6 @@
 // libraries, so the mask is read there, exactly as the launcher or the user has set it. OpenMP's
 // other threads stay in the places that the user wants.
 
-#include "initial_cpus.hpp"
-
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +17,8 @@
 #include <vector>
 
 #include <rondo/transport/usable_cpus.hpp>
+
+#include "machine.hpp"
 
 namespace rondo::tools {
 namespace {

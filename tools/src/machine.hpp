@@ -43,6 +43,10 @@ struct Machine {
 /// Asks hwloc.
 [[nodiscard]] Machine read_machine();
 
+/// Gives the calling thread the CPUs with which the process was started (initial_cpus.cpp). To be
+/// called first in main(): other threads and processes inherit them from there.
+void restore_initial_cpus();
+
 /// Huge pages of one size that the administrator has set aside.
 struct HugePagePool {
   std::uint64_t page_bytes = 0;

@@ -25,8 +25,8 @@
 
 #include "command.hpp"
 #include "failure.hpp"
-#include "initial_cpus.hpp"
 #include "launch/spawn.hpp"
+#include "machine.hpp"
 #include "say.hpp"
 
 namespace rondo::tools {
