@@ -113,7 +113,7 @@ std::vector<PngKind> all_png_kinds() {
         if (type == 3) kind.palette.resize(std::size_t{3} << static_cast<unsigned>(depth));
         for (std::uint8_t& value : kind.palette) value = static_cast<std::uint8_t>(random());
         kinds.push_back(kind);
-        // Those with an alpha channel cannot have one transparent colour besides.
+        // An image with an alpha channel cannot have one transparent colour besides.
         kind.transparency.resize(type == 0 ? 2 : type == 2 ? 6 : type == 3 ? 2 : 0);
         if (!kind.transparency.empty()) kinds.push_back(kind);
       }

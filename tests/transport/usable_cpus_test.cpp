@@ -1,4 +1,4 @@
-// What a process may use of its machine; control groups are files that are made up here.
+// The CPUs and the quota of a process; control groups are files that are made up here.
 
 #include <rondo/transport/usable_cpus.hpp>
 
@@ -30,7 +30,7 @@ class CpuQuotaTest : public testing::Test {
     std::ofstream(path) << text;
   }
 
-  // Of version 1, in `group` below the mount point.
+  // A group of version 1, in `group` below the mount point.
   void write_first(const std::string& group, const std::string& quota) const {
     write("sys/fs/cgroup/cpu,cpuacct/" + group + "/cpu.cfs_quota_us", quota + "\n");
     write("sys/fs/cgroup/cpu,cpuacct/" + group + "/cpu.cfs_period_us", "100000\n");

@@ -27,7 +27,7 @@ struct Limit {
 [[nodiscard]] std::optional<Limit> limit_of(const std::filesystem::path& root,
                                             const std::string& name);
 
-/// What a control group, of version 1 or 2, leaves to this process, in bytes, and the file that
+/// The bytes that a control group, of version 1 or 2, leaves to this process, and the file that
 /// says so.
 struct GroupLimit {
   double amount = 0.0;

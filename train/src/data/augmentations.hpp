@@ -11,8 +11,8 @@
 
 namespace rondo::train {
 
-// What a configuration says to a Loader. The caller knows the rest: how much is asked for at once,
-// and who is told of broken images.
+// A Loader's options from a configuration. The caller knows the rest: how much is asked for at
+// once, and who is told of broken images.
 [[nodiscard]] LoaderOptions loader_options(const Experiment& experiment, const Dataset& dataset);
 
 // "crop" of "crop:4", an entry of data.augment.

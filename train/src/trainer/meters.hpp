@@ -73,7 +73,7 @@ class LossMeter {
   /// A new epoch begins.
   void start() noexcept;
 
-  /// What this rank has counted in step `step`, counted from 1 over the whole run.
+  /// Adds the sums of this rank for step `step`, counted from 1 over the whole run.
   void add(std::int64_t step, const LossSums& sums) noexcept;
 
   /// The sums over all ranks since the last reduce(). Collective. Throws NumericError on every

@@ -126,7 +126,7 @@ void Trainer::announce_updates() const {
             experiment_.update.lazy_layers + "\")");
 }
 
-// Where the learning rate is not what a user may expect.
+// Notes where the learning rate is not what a user may expect.
 void Trainer::announce_learning_rate() const {
   const std::int64_t last = total_steps_ - 1;
   if (learning_rate_.warmup_steps > total_steps_) {

@@ -1,4 +1,4 @@
-// What this process may use of its machine: CPUs, and a share of their time.
+// Tells which CPUs this process may use, and which share of their time.
 //
 // The CPUs are the mask with which the process was started, and every thread inherits it. With
 // OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY, however, the constructor of libgomp binds the

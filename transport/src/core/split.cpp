@@ -50,7 +50,8 @@ static_assert(sizeof(SplitEntry) % sizeof(std::int64_t) == 0);
 constexpr std::int64_t no_color = -1;
 constexpr std::int64_t no_memory = -2;
 
-/// What this rank offers. Gives it back unless a communicator keeps it.
+/// The port and the blocks that this rank offers. Gives them back unless a communicator keeps
+/// them.
 class Offer {
  public:
   explicit Offer(WorldCore& world) : world_(world) {

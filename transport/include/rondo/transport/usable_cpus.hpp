@@ -28,7 +28,7 @@ struct CpuQuota {
 [[nodiscard]] RONDO_TRANSPORT_API std::vector<std::filesystem::path> control_groups(
     const std::filesystem::path& root, const std::string& controller);
 
-/// What this process may use of its machine.
+/// The CPUs that this process may use, and its share of their time.
 struct UsableCpus {
   std::vector<int> cpus = {};          ///< the kernel's numbers, ascending
   std::optional<CpuQuota> quota = {};  ///< of all these CPUs together
