@@ -61,6 +61,7 @@ ConvolutionSpec as_convolution(const FullyConnectedSpec& spec, DataType y) {
           .kernel_h = spec.input.h,
           .kernel_w = spec.input.w,
           .bias = spec.bias,
+          .activation = spec.activation,
           .type = spec.type,
           .f32_output = y == DataType::f32,
           .f32_input_gradient = spec.input_gradient_type() == DataType::f32};
