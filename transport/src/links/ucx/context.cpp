@@ -408,11 +408,15 @@ void UcxPeer::close(unsigned flags, ucs_status_t why) {
   params.user_data = this;
   const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint_, &params);
   endpoint_ = nullptr;
-  closing_ = UCS_PTR_IS_PTR(request);
+  closing_ = UCS_PTR_IS_PTR(request) ? request : nullptr;
+}
+
+void UcxPeer::leave_close() noexcept {
+  if (closing_ != nullptr) ucp_request_free(std::exchange(closing_, nullptr));
 }
 
 void UcxPeer::end_close(void* request, ucs_status_t /*status*/, void* peer) {
-  static_cast<UcxPeer*>(peer)->closing_ = false;
+  static_cast<UcxPeer*>(peer)->closing_ = nullptr;
   ucp_request_free(request);
 }
 

@@ -112,7 +112,10 @@ class UcxPeer {
   /// Starts to close the endpoint; UCX ends what was in flight over it. With force nothing is
   /// waited for that the peer would have to do.
   void close(unsigned flags, ucs_status_t why);
-  [[nodiscard]] bool closing() const noexcept { return closing_; }
+  [[nodiscard]] bool closing() const noexcept { return closing_ != nullptr; }
+  /// Leaves the end of a close that has not ended to UCX. From 1.18 on UCX ends the process when a
+  /// worker is destroyed with an endpoint whose close somebody else could still look at.
+  void leave_close() noexcept;
 
   [[nodiscard]] UcxMessageList& messages() noexcept { return messages_; }
 
@@ -125,7 +128,7 @@ class UcxPeer {
   ucp_ep_h endpoint_ = nullptr;
   bool* failed_ = nullptr;
   ucs_status_t status_ = UCS_OK;
-  bool closing_ = false;
+  void* closing_ = nullptr;  ///< the request to close the endpoint
 };
 
 /// What ranks tell each other: a mark, UCX's version, then the address of its worker. UCX itself

@@ -194,6 +194,7 @@ UcxLink::~UcxLink() {
   close_peers(Clock::now() + link_close_timeout);
   for (UcxPeer& peer : peers_) {
     while (UcxMessage* message = peer.messages().first()) abandon(*message, UCS_ERR_CANCELED);
+    peer.leave_close();
   }
   registrations_.clear(ucx_.context);
 }
