@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <memory_resource>
 #include <thread>
 #include <type_traits>
@@ -93,16 +94,39 @@ inline transport::WorldOptions quick_options() {
   return options;
 }
 
-/// Calls body(World&) or body(Communicator&). The first exception of a rank aborts the World, so
-/// that the others end, and fails the test.
-template <typename Body>
-void run_rank(transport::World& world, Body& body) {
-  try {
+/// Refers to a caller's body(World&) or body(Communicator&). It is no template, so that the threads
+/// which run it are compiled once for all tests.
+class RankBody {
+ public:
+  template <typename Body>
+    requires(!std::is_same_v<std::remove_cvref_t<Body>, RankBody>)
+  RankBody(
+      Body&& body)  // NOLINT(*-explicit-*, *-forwarding-reference-overload, *-missing-std-forward)
+      : body_(std::addressof(body)), call_(&call<std::remove_reference_t<Body>>) {}
+
+  void operator()(transport::World& world) const { call_(body_, world); }
+
+ private:
+  template <typename Body>
+  static void call(const void* body, transport::World& world) {
+    // What a caller has passed as mutable is so.
+    Body& callable = *static_cast<Body*>(const_cast<void*>(body));
     if constexpr (std::is_invocable_v<Body&, transport::World&>) {
-      body(world);
+      callable(world);
     } else {
-      body(world.communicator());
+      callable(world.communicator());
     }
+  }
+
+  const void* body_;
+  void (*call_)(const void*, transport::World&);
+};
+
+/// Calls `body`. The first exception of a rank aborts the World, so that the others end, and fails
+/// the test.
+inline void run_rank(transport::World& world, RankBody body) {
+  try {
+    body(world);
   } catch (const std::exception& error) {
     world.abort(error.what());
     ADD_FAILURE() << "rank " << world.rank() << ": " << error.what();
@@ -119,18 +143,14 @@ class World {
     options_.fabric = fabric_of(backend, ranks);
   }
 
-  template <typename Body>
-  void run(Body body) const {
-    run_without(-1, std::move(body));
-  }
+  void run(RankBody body) const { run_without(-1, body); }
 
   /// As run(), but rank `absent` leaves at once.
-  template <typename Body>
-  void run_without(int absent, Body body) const {
+  void run_without(int absent, RankBody body) const {
     std::vector<transport::World> worlds = open();
     std::vector<std::thread> threads;
     for (transport::World& world : worlds) {
-      threads.emplace_back([&body, absent, mine = std::move(world)]() mutable {
+      threads.emplace_back([body, absent, mine = std::move(world)]() mutable {
         if (mine.rank() != absent) run_rank(mine, body);
       });
     }
@@ -163,12 +183,11 @@ class OpenWorld {
   OpenWorld& operator=(const OpenWorld&) = delete;
   ~OpenWorld() { close(); }
 
-  template <typename Body>
-  void run(Body body) {
+  void run(RankBody body) {
     if (ranks_.empty()) ranks_ = world_.open();
     std::vector<std::thread> threads;
     for (transport::World& rank : ranks_) {
-      threads.emplace_back([&body, &rank] { run_rank(rank, body); });
+      threads.emplace_back([body, &rank] { run_rank(rank, body); });
     }
     for (std::thread& thread : threads) thread.join();
     if (testing::Test::HasFailure()) close();

@@ -145,23 +145,23 @@ void every_collective_at_once(World& world) {
 class OutstandingTest : public testing::TestWithParam<int> {};
 
 TEST_P(OutstandingTest, WaitsInReverse) {
-  test::World(GetParam()).run(post_all_and_wait_in_reverse);
+  test::World(GetParam()).run([](World& world) { post_all_and_wait_in_reverse(world); });
 }
 
 TEST_P(OutstandingTest, WaitsInReverseWhileOneRankIsLate) {
-  test::World(GetParam()).run(one_rank_is_late);
+  test::World(GetParam()).run([](World& world) { one_rank_is_late(world); });
 }
 
 TEST_P(OutstandingTest, PostsOnTwoCommunicatorsInOppositeOrder) {
-  test::World(GetParam()).run(two_communicators_in_opposite_order);
+  test::World(GetParam()).run([](World& world) { two_communicators_in_opposite_order(world); });
 }
 
 TEST_P(OutstandingTest, WaitsForTwoCommunicatorsInOppositeOrder) {
-  test::World(GetParam()).run(waited_for_in_opposite_order);
+  test::World(GetParam()).run([](World& world) { waited_for_in_opposite_order(world); });
 }
 
 TEST_P(OutstandingTest, KeepsAllKindsOfCollectivesApart) {
-  test::World(GetParam()).run(every_collective_at_once);
+  test::World(GetParam()).run([](World& world) { every_collective_at_once(world); });
 }
 
 TEST_P(OutstandingTest, DoesAllThatWithProcessesAsRanks) {
