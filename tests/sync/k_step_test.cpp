@@ -18,6 +18,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/error_text.hpp"
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
@@ -223,15 +224,15 @@ TEST(KStepAloneTest, RefusesOuterOptimizersThatDoNotFit) {
       };
     };
     using testing::HasSubstr;
-    using testing::ThrowsMessage;
     KStepOptions both = stepping_by({});
     both.momentum.mu = 0.5F;
-    EXPECT_THAT(making(both), ThrowsMessage<std::invalid_argument>(
-                                  HasSubstr("takes the place of a reduction momentum")));
-    EXPECT_THAT(making({.outer_optimizer = make_sgd(7, {})}),
-                ThrowsMessage<std::invalid_argument>(HasSubstr("is for 7 parameters, and the")));
-    EXPECT_THAT(making(stepping_by({}, 0.0)),
-                ThrowsMessage<std::invalid_argument>(HasSubstr("is not positive")));
+    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(making(both)),
+                HasSubstr("takes the place of a reduction momentum"));
+    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                    making({.outer_optimizer = make_sgd(7, {})})),
+                HasSubstr("is for 7 parameters, and the"));
+    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(making(stepping_by({}, 0.0))),
+                HasSubstr("is not positive"));
   });
 }
 

@@ -15,6 +15,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/error_text.hpp"
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
@@ -28,7 +29,6 @@ using test::small_gradient;
 using test::step_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 constexpr std::size_t size = 40;
 
@@ -121,10 +121,12 @@ TEST_P(OverlapTest, RefusesStatesOfAnotherKind) {
     const auto overlapped =
         make_k_step(arrays.replica(), make_sgd(size, {}), {.period = 4, .overlap_steps = 2});
     if (world.size() == 1) return overlapped->restore(blocking->save());  // nothing overlaps
-    EXPECT_THAT([&] { overlapped->restore(blocking->save()); },
-                ThrowsMessage<std::invalid_argument>(HasSubstr("another choice of overlap_steps")));
-    EXPECT_THAT([&] { blocking->restore(overlapped->save()); },
-                ThrowsMessage<std::invalid_argument>(HasSubstr("another choice of overlap_steps")));
+    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                    [&] { overlapped->restore(blocking->save()); }),
+                HasSubstr("another choice of overlap_steps"));
+    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                    [&] { blocking->restore(overlapped->save()); }),
+                HasSubstr("another choice of overlap_steps"));
   });
 }
 
@@ -136,11 +138,12 @@ TEST_P(OverlapTest, RefusesOptionsOutOfRange) {
         static_cast<void>(make_k_step(arrays.replica(), make_sgd(size, {}), options));
       };
     };
-    EXPECT_THAT(make({.overlap_steps = -1}),
-                ThrowsMessage<std::invalid_argument>(HasSubstr("are negative")));
+    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(make({.overlap_steps = -1})),
+                HasSubstr("are negative"));
     for (const LocalState state : {LocalState::average, LocalState::reset}) {
-      EXPECT_THAT(make({.local_state = state, .overlap_steps = 1}),
-                  ThrowsMessage<std::invalid_argument>(HasSubstr("need a local state that ranks")));
+      EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                      make({.local_state = state, .overlap_steps = 1})),
+                  HasSubstr("need a local state that ranks"));
     }
   });
 }

@@ -21,6 +21,7 @@
 
 #include "failure.hpp"
 #include "files.hpp"
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 
 namespace rondo::tools::run_folder_test {
@@ -29,7 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 class RunFolderTest : public testing::Test {
  protected:
@@ -99,8 +99,9 @@ TEST_F(RunFolderTest, ResumesNothingInThePlaceOfAnotherConfiguration) {
   fs::create_directory(out());
   std::ofstream(out() / "config.toml") << "# mine\n";
 
-  EXPECT_THAT([&] { RunFolder(out(), experiment_, RunFolder::Use::resume); },
-              ThrowsMessage<UsageError>(HasSubstr("already holds another config.toml")));
+  EXPECT_THAT(rondo::test::error_text<UsageError>(
+                  [&] { RunFolder(out(), experiment_, RunFolder::Use::resume); }),
+              HasSubstr("already holds another config.toml"));
   EXPECT_EQ(read_file(out() / "config.toml"), "# mine\n");
 }
 
@@ -108,8 +109,9 @@ TEST_F(RunFolderTest, ResumesNothingInThePlaceOfAnotherLog) {
   fs::create_directory(out());
   std::ofstream(out() / "metrics.jsonl") << "{\"my\":\"log\"}\n";
 
-  EXPECT_THAT([&] { RunFolder(out(), experiment_, RunFolder::Use::resume); },
-              ThrowsMessage<UsageError>(HasSubstr("already holds a run's metrics.jsonl")));
+  EXPECT_THAT(rondo::test::error_text<UsageError>(
+                  [&] { RunFolder(out(), experiment_, RunFolder::Use::resume); }),
+              HasSubstr("already holds a run's metrics.jsonl"));
   EXPECT_EQ(read_file(out() / "metrics.jsonl"), "{\"my\":\"log\"}\n");
 }
 
@@ -142,8 +144,8 @@ TEST_F(RunFolderTest, RanksGetAConfigurationWhoseNameBeginsWithAHyphen) {
 TEST_F(RunFolderTest, LeavesASymbolicLinkThatNamesNothing) {
   fs::create_symlink("nothing", out());
 
-  EXPECT_THAT([&] { RunFolder(out(), experiment_); },
-              ThrowsMessage<UsageError>(HasSubstr("cannot make the run folder")));
+  EXPECT_THAT(rondo::test::error_text<UsageError>([&] { RunFolder(out(), experiment_); }),
+              HasSubstr("cannot make the run folder"));
   EXPECT_TRUE(fs::is_symlink(out()));
 }
 

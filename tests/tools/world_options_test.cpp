@@ -11,6 +11,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "failure.hpp"
+#include "support/error_text.hpp"
 #include "world.hpp"
 
 namespace rondo::tools::world_options_test {
@@ -18,7 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 transport::WorldOptions options_of(const std::vector<std::string>& settings) {
   std::vector<std::string> keys;
@@ -77,8 +77,8 @@ TEST(WorldOptionsTest, RefuseAnotherWayOfWaiting) {
   train::Experiment experiment;
   experiment.transport.wait = "doze";
   EXPECT_THAT(
-      [&] { static_cast<void>(world_options(experiment)); },
-      ThrowsMessage<UsageError>(HasSubstr("there is no way of waiting 'doze'; there are: ")));
+      rondo::test::error_text<UsageError>([&] { static_cast<void>(world_options(experiment)); }),
+      HasSubstr("there is no way of waiting 'doze'; there are: "));
 }
 
 TEST(WorldOptionsTest, TellOfAStallOnStderr) {

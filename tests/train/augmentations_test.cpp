@@ -16,7 +16,7 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/loader.hpp>
 
-#include "train/error_text.hpp"
+#include "support/error_text.hpp"
 
 namespace rondo::train::augmentations_test {
 namespace {
@@ -304,8 +304,8 @@ TEST(AugmentationsTest, CutoutWantsAMeanOfEachChannel) {
   SampleRandom random(1, 0, 0, 0);
 
   EXPECT_THAT(
-      [&] { cutout.apply({grey.data(), {1, 4, 4, 1}}, random); },
-      testing::ThrowsMessage<std::invalid_argument>(HasSubstr("one number for each channel")));
+      error_text<std::invalid_argument>([&] { cutout.apply({grey.data(), {1, 4, 4, 1}}, random); }),
+      HasSubstr("one number for each channel"));
 }
 
 std::string error(const std::string& text) {

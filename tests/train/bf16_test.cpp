@@ -23,8 +23,8 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/error_text.hpp"
 #include "support/world.hpp"
-#include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 #include "train/support/network.hpp"

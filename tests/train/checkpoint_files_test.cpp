@@ -17,6 +17,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/resume.hpp"
 #include "checkpoint/storage.hpp"
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/seeds.hpp"
 #include "weights/durable_file.hpp"
@@ -31,7 +32,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::ThrowsMessage;
 
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
@@ -115,8 +115,9 @@ TEST(CheckpointFilesTest, TheImagesOfAManifestArePossible) {
   impossible[4].stddev[1] = 0.0F;
   impossible[5].stddev.pop_back();
   for (const Manifest& manifest : impossible) {
-    EXPECT_THAT([&] { static_cast<void>(parse_manifest(to_json(manifest))); },
-                ThrowsMessage<std::invalid_argument>(HasSubstr("of images that cannot be")));
+    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                    [&] { static_cast<void>(parse_manifest(to_json(manifest))); }),
+                HasSubstr("of images that cannot be"));
   }
 }
 
@@ -150,8 +151,9 @@ TEST(CheckpointFilesTest, AManifestNamesFilesOfItsFolderOnly) {
     Manifest manifest = example();
     manifest.files[0].name = name;
 
-    EXPECT_THAT([&] { static_cast<void>(parse_manifest(to_json(manifest))); },
-                ThrowsMessage<std::invalid_argument>(HasSubstr("names a file")));
+    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                    [&] { static_cast<void>(parse_manifest(to_json(manifest))); }),
+                HasSubstr("names a file"));
   }
 }
 
@@ -163,8 +165,9 @@ TEST(CheckpointFilesTest, ANumberOfAManifestIsAnInteger) {
     const std::size_t begin = changed.find(": ", changed.find('"' + std::string(key) + '"')) + 2;
     changed.replace(begin, changed.find(',', begin) - begin, "1e46");
 
-    EXPECT_THAT([&] { static_cast<void>(parse_manifest(changed)); },
-                ThrowsMessage<std::invalid_argument>(HasSubstr("that is no integer")));
+    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                    [&] { static_cast<void>(parse_manifest(changed)); }),
+                HasSubstr("that is no integer"));
   }
 }
 
@@ -172,8 +175,9 @@ TEST(CheckpointFilesTest, AManifestListsAllRanks) {
   Manifest manifest = example();
   manifest.ranks = 4;
 
-  EXPECT_THAT([&] { static_cast<void>(parse_manifest(to_json(manifest))); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("of 4 ranks")));
+  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                  [&] { static_cast<void>(parse_manifest(to_json(manifest))); }),
+              HasSubstr("of 4 ranks"));
 }
 
 TEST(CheckpointFilesTest, ACheckpointHasItsNameOnlyWhenItIsComplete) {
@@ -234,8 +238,8 @@ TEST(CheckpointFilesTest, OnlyTheFirstLogMustBeThere) {
 
   EXPECT_NO_THROW(sync_logs(logs));
   fs::remove(log);
-  EXPECT_THAT([&] { sync_logs(logs); },
-              ThrowsMessage<DataError>(HasSubstr("metrics.jsonl: cannot be synced")));
+  EXPECT_THAT(rondo::test::error_text<DataError>([&] { sync_logs(logs); }),
+              HasSubstr("metrics.jsonl: cannot be synced"));
 }
 
 // Whoever waits for ranks that write sees by it that they go on.
@@ -282,10 +286,10 @@ TEST(CheckpointFilesTest, AStopEndsAFileAfterAPiece) {
 // A folder of /proc answers EINVAL, as some file systems of networks do.
 TEST(CheckpointFilesTest, AFileSystemThatCannotSyncFoldersIsUsed) {
   EXPECT_NO_THROW(sync_folder("/proc/self", "no remedy"));
-  EXPECT_THAT([] { sync_folder("/proc/self/missing", "choose another"); },
-              ThrowsMessage<DataError>(AllOf(
-                  HasSubstr("/proc/self/missing: cannot be synced (No such file or directory"),
-                  HasSubstr("choose another"))));
+  EXPECT_THAT(rondo::test::error_text<DataError>(
+                  [] { sync_folder("/proc/self/missing", "choose another"); }),
+              AllOf(HasSubstr("/proc/self/missing: cannot be synced (No such file or directory"),
+                    HasSubstr("choose another")));
 }
 
 TEST(CheckpointFilesTest, KeepsTheNewestAndTheBest) {

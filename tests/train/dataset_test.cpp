@@ -13,9 +13,9 @@
 
 #include <rondo/train/dataset.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "train/data_files.hpp"
-#include "train/error_text.hpp"
 
 namespace rondo::train::dataset_test {
 namespace {

@@ -19,9 +19,9 @@
 
 #include <rondo/train/experiment.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/sources.hpp"
-#include "train/error_text.hpp"
 
 namespace rondo::train::experiment_test {
 namespace {

@@ -19,9 +19,9 @@
 #include <rondo/train/loader.hpp>
 #include <rondo/train/trainer.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
-#include "train/error_text.hpp"
 #include "train/image_files.hpp"
 
 namespace rondo::train::folder_test {

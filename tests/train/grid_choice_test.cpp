@@ -15,8 +15,8 @@
 #include "config/grid_choice.hpp"
 #include "config/key.hpp"
 #include "model/names.hpp"
+#include "support/error_text.hpp"
 #include "support/world.hpp"
-#include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "trainer/prepare.hpp"
 
@@ -28,7 +28,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
 using testing::StrEq;
-using testing::ThrowsMessage;
 
 // From [grid] to a split of every layer.
 
@@ -291,8 +290,9 @@ TEST(AutomaticGridTest, NodesMayBeOfDifferentSizes) {
 
 TEST(AutomaticGridTest, AModelThatCannotBeSearchedIsAMistakeInTheConfiguration) {
   rondo::test::World(2).run([](transport::World& world) {
-    EXPECT_THAT([&] { (void)choose_grid_automatically(wide(), experiment(), world, {}); },
-                ThrowsMessage<ConfigError>(HasSubstr("grid.plan: \"auto\" is impossible: plan: ")));
+    EXPECT_THAT(error_text<ConfigError>(
+                    [&] { (void)choose_grid_automatically(wide(), experiment(), world, {}); }),
+                HasSubstr("grid.plan: \"auto\" is impossible: plan: "));
   });
 }
 
@@ -305,8 +305,10 @@ TEST(AutomaticGridTest, PiecesOfABatchNeedLessMemory) {
   accumulated.train.accumulate = 64;
 
   rondo::test::World(1).run([&](transport::World& world) {
-    EXPECT_THAT([&] { (void)choose_grid_automatically(make_model("lenet5"), whole, world, {}); },
-                ThrowsMessage<ConfigError>(HasSubstr("fit into the 6000000 bytes")));
+    EXPECT_THAT(error_text<ConfigError>([&] {
+                  (void)choose_grid_automatically(make_model("lenet5"), whole, world, {});
+                }),
+                HasSubstr("fit into the 6000000 bytes"));
     EXPECT_EQ(choose_grid_automatically(make_model("lenet5"), accumulated, world, {}).grid.sample,
               1);
   });

@@ -18,8 +18,8 @@
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/image.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
-#include "train/error_text.hpp"
 #include "train/image_files.hpp"
 
 namespace rondo::train::image_file_test {

@@ -19,9 +19,9 @@
 #include <rondo/train/weights.hpp>
 
 #include "data/image_writer.hpp"
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
-#include "train/error_text.hpp"
 #include "weights/model_weights.hpp"
 
 namespace rondo::train::inference_test {

@@ -24,7 +24,7 @@
 #include "config/grid_choice.hpp"
 #include "executor/memory.hpp"
 #include "plan/layout_search.hpp"
-#include "train/error_text.hpp"
+#include "support/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 #include "trainer/prepare.hpp"

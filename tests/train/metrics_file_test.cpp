@@ -20,10 +20,10 @@
 
 #include "plan/compute_table.hpp"
 #include "schemes/cyclic.hpp"
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/sources.hpp"
 #include "support/world.hpp"
-#include "train/error_text.hpp"
 #include "trainer/meters.hpp"
 #include "trainer/run_log.hpp"
 
@@ -35,7 +35,6 @@ using rondo::test::error_text;
 using rondo::test::World;
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 // metrics.jsonl: a whole line per event, at once, or an error that says why not; and with the names
 // that docs/metrics.md gives.
@@ -133,18 +132,16 @@ TEST_F(MetricsFileTest, GoesOnWhereItWasCut) {
 }
 
 TEST_F(MetricsFileTest, RefusesAFolderThatDoesNotExist) {
-  EXPECT_THAT([&] { MetricsFile(file() / "no" / "metrics.jsonl"); },
-              ThrowsMessage<DataError>(
-                  AllOf(HasSubstr("metrics.jsonl: cannot be written: No such file or directory"),
-                        HasSubstr("; give the run a folder that can be written to"))));
+  EXPECT_THAT(error_text<DataError>([&] { MetricsFile(file() / "no" / "metrics.jsonl"); }),
+              AllOf(HasSubstr("metrics.jsonl: cannot be written: No such file or directory"),
+                    HasSubstr("; give the run a folder that can be written to")));
 }
 
 TEST_F(MetricsFileTest, AFullDiskIsAnError) {
   MetricsFile metrics("/dev/full");
-  EXPECT_THAT([&] { metrics.write(RunSummary{}); },
-              ThrowsMessage<DataError>(
-                  "/dev/full: cannot be written: No space left on device; give the run a folder "
-                  "that can be written to, with enough space"));
+  EXPECT_THAT(error_text<DataError>([&] { metrics.write(RunSummary{}); }),
+              "/dev/full: cannot be written: No space left on device; give the run a folder "
+              "that can be written to, with enough space");
 }
 
 // Whoever wrote on would lose all that follows.
@@ -156,13 +153,13 @@ TEST_F(MetricsFileTest, AFileThatHasLostItsNameIsAnError) {
 
   const std::filesystem::path moved = file().parent_path() / "moved";
   std::filesystem::rename(file(), moved);
-  EXPECT_THAT([&] { metrics.write(StepEvent{.step = 3}); },
-              ThrowsMessage<DataError>(HasSubstr("was removed or renamed while the run was")));
+  EXPECT_THAT(error_text<DataError>([&] { metrics.write(StepEvent{.step = 3}); }),
+              HasSubstr("was removed or renamed while the run was"));
   EXPECT_THROW(static_cast<void>(metrics.bytes()), DataError);
   std::ofstream(file()) << "{}\n";
-  EXPECT_THAT([&] { metrics.write(StepEvent{.step = 3}); },
-              ThrowsMessage<DataError>(AllOf(HasSubstr("was replaced while the run was writing"),
-                                             HasSubstr("go on with --resume auto"))));
+  EXPECT_THAT(error_text<DataError>([&] { metrics.write(StepEvent{.step = 3}); }),
+              AllOf(HasSubstr("was replaced while the run was writing"),
+                    HasSubstr("go on with --resume auto")));
   std::filesystem::rename(moved, file());
   EXPECT_NO_THROW(metrics.write(StepEvent{.step = 3}));
 
@@ -260,7 +257,7 @@ TEST(LossMeterTest, NamesTheFirstBadStepOnEveryRank) {
         meter.add(step, {.loss = broken ? bad : 1.0, .samples = 1});
       }
 
-      EXPECT_THAT([&] { meter.reduce(); }, ThrowsMessage<NumericError>(HasSubstr("in step 5;")));
+      EXPECT_THAT(error_text<NumericError>([&] { meter.reduce(); }), HasSubstr("in step 5;"));
     });
   }
 }

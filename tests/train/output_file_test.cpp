@@ -15,8 +15,8 @@
 
 #include <rondo/train/dataset.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
-#include "train/error_text.hpp"
 
 namespace rondo::train::output_file_test {
 namespace {

@@ -25,10 +25,10 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/usable_cpus.hpp>
 
+#include "support/error_text.hpp"
 #include "support/program.hpp"
 #include "support/world.hpp"
 #include "support/xtensor.hpp"
-#include "train/error_text.hpp"
 
 namespace rondo::train::own_data_test {
 namespace {
@@ -165,8 +165,9 @@ TEST(OwnDataTest, ASourceThatGivesNoDigestOnOneRankEndsAll) {
   broken.training.source = std::make_shared<SourceWithoutDigest>();
   rondo::test::World{2}.run([&](transport::World& world) {
     const Dataset& dataset = world.rank() == 1 ? broken : usual;
-    EXPECT_THAT([&] { train(world, experiment(), {.dataset = &dataset}); },
-                testing::ThrowsMessage<DataError>(testing::HasSubstr("there is no list")));
+    EXPECT_THAT(rondo::test::error_text<DataError>(
+                    [&] { train(world, experiment(), {.dataset = &dataset}); }),
+                testing::HasSubstr("there is no list"));
   });
 }
 

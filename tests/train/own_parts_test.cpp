@@ -21,9 +21,9 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/train/weights.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
-#include "train/error_text.hpp"
 #include "train/resumed_runs.hpp"
 
 namespace rondo::train::own_parts_test {

@@ -16,6 +16,8 @@
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/scaling.hpp>
 
+#include "support/error_text.hpp"
+
 namespace rondo::train::plan_best_test {
 namespace {
 
@@ -23,7 +25,6 @@ using testing::Each;
 using testing::Field;
 using testing::HasSubstr;
 using testing::SizeIs;
-using testing::ThrowsMessage;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double alpha = 0.25;
@@ -574,12 +575,14 @@ TEST(PlanBestTest, ComputingTakesLongerBesideOtherRanks) {
 }
 
 TEST(PlanBestTest, RefusesOptionsThatMakeNoSense) {
-  EXPECT_THAT([] { (void)without_compute(one_connected(16, 16), job(0, 1)); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("one rank")));
-  EXPECT_THAT([] { (void)without_compute(one_mean(), job(1, 1)); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("nothing to split")));
-  EXPECT_THAT([] { FlopRate(0.0); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("greater than 0")));
+  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                  [] { (void)without_compute(one_connected(16, 16), job(0, 1)); }),
+              HasSubstr("one rank"));
+  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                  [] { (void)without_compute(one_mean(), job(1, 1)); }),
+              HasSubstr("nothing to split"));
+  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>([] { FlopRate(0.0); }),
+              HasSubstr("greater than 0"));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/data_files.hpp"
@@ -42,7 +43,6 @@ using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 // Data and model of an experiment, and that they fit each other.
 
@@ -102,21 +102,23 @@ TEST(LoadRunTest, TheModelTakesTheShapeOfSyntheticImages) {
 TEST(LoadRunTest, RefusesImagesThatAreTooSmallForTheModel) {
   Experiment experiment = synthetic("lenet5");
   experiment.data.shape = {2, 2, 1};
-  EXPECT_THAT([&] { static_cast<void>(load_run(experiment)); },
-              ThrowsMessage<ConfigError>(HasSubstr("lenet5 does not fit the images of synthetic")));
+  EXPECT_THAT(
+      rondo::test::error_text<ConfigError>([&] { static_cast<void>(load_run(experiment)); }),
+      HasSubstr("lenet5 does not fit the images of synthetic"));
 }
 
 TEST(LoadRunTest, RefusesNamesOfSomeClassesOnly) {
   Dataset own = *load_run(synthetic("lenet5")).dataset;
   own.class_names = {"cat"};
-  EXPECT_THAT([&] { static_cast<void>(load_run(synthetic("lenet5"), &own)); },
-              ThrowsMessage<ConfigError>(HasSubstr("10 classes and 1 names")));
+  EXPECT_THAT(rondo::test::error_text<ConfigError>(
+                  [&] { static_cast<void>(load_run(synthetic("lenet5"), &own)); }),
+              HasSubstr("10 classes and 1 names"));
 }
 
 TEST(LoadRunTest, RefusesAModelThatItDoesNotKnow) {
-  EXPECT_THAT([&] { static_cast<void>(load_run(synthetic("lenet6"))); },
-              ThrowsMessage<ConfigError>(
-                  AllOf(HasSubstr("model.name: "), HasSubstr("lenet6"), HasSubstr("resnet20"))));
+  EXPECT_THAT(rondo::test::error_text<ConfigError>(
+                  [&] { static_cast<void>(load_run(synthetic("lenet6"))); }),
+              AllOf(HasSubstr("model.name: "), HasSubstr("lenet6"), HasSubstr("resnet20")));
 }
 
 // What ranks agree on before a run: the configuration, the data, and the grid that was chosen.
@@ -137,8 +139,9 @@ void expect_refusal(const Change& change, const std::string& text) {
   World{2}.run([&](transport::World& world) {
     Experiment experiment = small_experiment();
     if (world.rank() == 1) change(experiment);
-    EXPECT_THAT([&] { static_cast<void>(prepare_run(world, experiment)); },
-                ThrowsMessage<Error>(HasSubstr(text)));
+    EXPECT_THAT(
+        rondo::test::error_text<Error>([&] { static_cast<void>(prepare_run(world, experiment)); }),
+        HasSubstr(text));
   });
 }
 
@@ -192,8 +195,9 @@ void expect_refused_images(const Bytes& training, const Bytes& labels, const Byt
     Experiment experiment = small_experiment();
     experiment.data.name = "fashion-mnist";
     experiment.data.path = world.rank() == 0 ? usual.path() : other.path();
-    EXPECT_THAT([&] { static_cast<void>(prepare_run(world, experiment)); },
-                ThrowsMessage<DataError>(HasSubstr(text)));
+    EXPECT_THAT(rondo::test::error_text<DataError>(
+                    [&] { static_cast<void>(prepare_run(world, experiment)); }),
+                HasSubstr(text));
   });
 }
 
@@ -219,8 +223,8 @@ TEST(PreparedRunTest, WeightsOfOneRankAloneAreRefused) {
   World{2}.run([&](transport::World& world) {
     Experiment experiment = small_experiment();
     if (world.rank() == 1) experiment.model.weights = file;
-    EXPECT_THAT([&] { train(world, experiment, {}); },
-                ThrowsMessage<DataError>(HasSubstr("the digest of model.weights: rank 1 has ")));
+    EXPECT_THAT(rondo::test::error_text<DataError>([&] { train(world, experiment, {}); }),
+                HasSubstr("the digest of model.weights: rank 1 has "));
   });
 }
 
@@ -232,8 +236,9 @@ TEST(PreparedRunTest, RanksWithDifferentTurnsToReplayAreToldSo) {
     Experiment experiment = small_experiment();
     experiment.update.scheme = "cyclic";
     experiment.update.replay = world.rank() == 0 ? usual : other;
-    EXPECT_THAT([&] { static_cast<void>(prepare_run(world, experiment)); },
-                ThrowsMessage<DataError>(HasSubstr("the digest of update.replay: rank 1 has ")));
+    EXPECT_THAT(rondo::test::error_text<DataError>(
+                    [&] { static_cast<void>(prepare_run(world, experiment)); }),
+                HasSubstr("the digest of update.replay: rank 1 has "));
   });
 }
 
@@ -274,10 +279,9 @@ TEST(PreparedRunTest, RanksThatHoldCopiesOfALayerNeedEqualThreads) {
     TrainerOptions options;
     options.threads = 1 + world.rank();
 
-    EXPECT_THAT(
-        [&] { train(world, experiment, options); },
-        ThrowsMessage<ConfigError>(AllOf(HasSubstr("train.threads: rank 1 has 2, and rank 0 has 1"),
-                                         HasSubstr("hold the same layer"))));
+    EXPECT_THAT(rondo::test::error_text<ConfigError>([&] { train(world, experiment, options); }),
+                AllOf(HasSubstr("train.threads: rank 1 has 2, and rank 0 has 1"),
+                      HasSubstr("hold the same layer")));
   });
 }
 
@@ -365,8 +369,9 @@ TEST(AgreementTest, AllSucceedTogether) {
 TEST(AgreementTest, TheFailingRankKeepsItsErrorAndOthersHearOfIt) {
   World{3}.run([](transport::World& world) {
     const std::string expected = world.rank() == 1 ? "bad file" : "rank 1: bad file";
-    EXPECT_THAT([&] { agree_on(world, failing_on(1, world, DataError("bad file"))); },
-                ThrowsMessage<DataError>(expected));
+    EXPECT_THAT(rondo::test::error_text<DataError>(
+                    [&] { agree_on(world, failing_on(1, world, DataError("bad file"))); }),
+                expected);
   });
 }
 
@@ -386,7 +391,7 @@ TEST(AgreementTest, TheFirstFailingRankIsNamed) {
     };
     const std::string expected =
         world.rank() == 0 ? "rank 1: of rank 1" : "of rank " + std::to_string(world.rank());
-    EXPECT_THAT([&] { agree_on(world, work); }, ThrowsMessage<ConfigError>(expected));
+    EXPECT_THAT(rondo::test::error_text<ConfigError>([&] { agree_on(world, work); }), expected);
   });
 }
 
@@ -446,10 +451,10 @@ TEST(EndTogetherTest, OthersThrowTheSameTypeAndNameTheRank) {
     const auto fail = [&] { fail_while_others_wait(world, DataError("the disk is full")); };
 
     if (world.rank() == 1) {
-      EXPECT_THAT(fail, ThrowsMessage<DataError>("the disk is full"));
+      EXPECT_THAT(rondo::test::error_text<DataError>(fail), "the disk is full");
     } else {
-      EXPECT_THAT(fail, ThrowsMessage<DataError>(
-                            AllOf(HasSubstr("rank 1"), HasSubstr("the disk is full"))));
+      EXPECT_THAT(rondo::test::error_text<DataError>(fail),
+                  AllOf(HasSubstr("rank 1"), HasSubstr("the disk is full")));
     }
   });
 }
@@ -520,8 +525,9 @@ TEST(EndTogetherTest, WordsInATextAreNoType) {
 TEST(EndTogetherTest, AnAbortOfSomebodyElseStaysOne) {
   World{2}.run([](transport::World& world) {
     if (world.rank() == 1) return world.abort("enough");
-    EXPECT_THAT([&] { end_together(world, [&] { world.communicator().barrier().wait(); }); },
-                ThrowsMessage<transport::Error>(HasSubstr("enough")));
+    EXPECT_THAT(rondo::test::error_text<transport::Error>(
+                    [&] { end_together(world, [&] { world.communicator().barrier().wait(); }); }),
+                HasSubstr("enough"));
   });
 }
 

@@ -24,6 +24,7 @@
 
 #include "checkpoint/resume.hpp"
 #include "checkpoint/storage.hpp"
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/resumed_runs.hpp"
@@ -46,7 +47,6 @@ using test::steady_lines;
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 TEST(ResumeChoiceTest, ADamagedCheckpointIsSkippedWithItsReason) {
   Experiment experiment = experiment_of("synchronous");
@@ -115,9 +115,9 @@ TEST(ResumeChoiceTest, WhereNoCheckpointCanBeUsedTheRunDoesNotBeginAnew) {
     options.observer.on_note = [](const std::string& note) {
       EXPECT_THAT(note, testing::Not(HasSubstr("skipped")));
     };
-    EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
-                ThrowsMessage<DataError>(AllOf(HasSubstr("parameters-0.bin"),
-                                               HasSubstr("to begin the run anew, remove"))));
+    EXPECT_THAT(
+        rondo::test::error_text<DataError>([&] { (void)train::train(world, experiment, options); }),
+        AllOf(HasSubstr("parameters-0.bin"), HasSubstr("to begin the run anew, remove")));
   });
 
   EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
@@ -182,8 +182,9 @@ TEST(ResumeChoiceTest, AFolderBelongsToOneRunAtATime) {
     EXPECT_NE(::flock(other, LOCK_EX | LOCK_NB), 0);
   }
   EXPECT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
-  EXPECT_THAT([&] { FolderLock(folder.path(), std::chrono::milliseconds(0)); },
-              ThrowsMessage<ConfigError>(HasSubstr("another run is writing there")));
+  EXPECT_THAT(rondo::test::error_text<ConfigError>(
+                  [&] { FolderLock(folder.path(), std::chrono::milliseconds(0)); }),
+              HasSubstr("another run is writing there"));
   ::close(other);
 }
 
@@ -254,8 +255,9 @@ TEST(ResumeChoiceTest, ARunThatHasCompletedWithoutCheckpointsDoesNotBeginAnew) {
     TrainerOptions options;
     options.run_folder = folder.path();
     options.resume = "auto";
-    EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
-                ThrowsMessage<ConfigError>(HasSubstr("holds a run that has completed")));
+    EXPECT_THAT(rondo::test::error_text<ConfigError>(
+                    [&] { (void)train::train(world, experiment, options); }),
+                HasSubstr("holds a run that has completed"));
   });
 
   EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
@@ -273,8 +275,9 @@ TEST(ResumeChoiceTest, ARunDoesNotBeginWhereAnotherOneHasBegunMeanwhile) {
     TrainerOptions options;
     options.run_folder = folder.path();
     options.keep_earlier_run = true;
-    EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
-                ThrowsMessage<ConfigError>(HasSubstr("already holds a run's metrics.jsonl")));
+    EXPECT_THAT(rondo::test::error_text<ConfigError>(
+                    [&] { (void)train::train(world, experiment, options); }),
+                HasSubstr("already holds a run's metrics.jsonl"));
   });
 
   EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
@@ -473,10 +476,10 @@ TEST(ResumeChoiceTest, AShorterRunIsRefusedAndOneThatIsAtItsEndKeepsItsEpochOpen
     TrainerOptions options;
     options.run_folder = folder.path();
     options.resume = "auto";
-    EXPECT_THAT([&] { (void)train::train(world, experiment, options); },
-                ThrowsMessage<ConfigError>(
-                    AllOf(HasSubstr("train.epochs, train.max_steps: the run ends after step 5"),
-                          HasSubstr("is of step 8; let it train for longer"))));
+    EXPECT_THAT(rondo::test::error_text<ConfigError>(
+                    [&] { (void)train::train(world, experiment, options); }),
+                AllOf(HasSubstr("train.epochs, train.max_steps: the run ends after step 5"),
+                      HasSubstr("is of step 8; let it train for longer")));
   });
   experiment.train.epochs = 3;
   experiment.train.max_steps = 8;
@@ -524,8 +527,8 @@ TEST(ResumeChoiceTest, AnotherPluginIsRefusedAndAnotherPlaceIsNot) {
   EXPECT_NO_THROW(expect_same_training(then, now));
   for (const char* other : {"", "build/libother.so"}) {
     now.update.plugin = other;
-    EXPECT_THAT([&] { expect_same_training(then, now); },
-                ThrowsMessage<ConfigError>(HasSubstr("update.plugin")));
+    EXPECT_THAT(rondo::test::error_text<ConfigError>([&] { expect_same_training(then, now); }),
+                HasSubstr("update.plugin"));
   }
 }
 
@@ -571,8 +574,8 @@ TEST(ResumeChoiceTest, AnotherModelIsNamedAlsoWhereThePlannerHadChosenAGrid) {
     TrainerOptions options;
     options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
     options.resume = "auto";
-    EXPECT_THAT([&] { train(world, other, options); },
-                ThrowsMessage<ConfigError>(HasSubstr("model.name")));
+    EXPECT_THAT(rondo::test::error_text<ConfigError>([&] { train(world, other, options); }),
+                HasSubstr("model.name"));
   });
 }
 
@@ -586,9 +589,8 @@ TEST(ResumeChoiceTest, AnotherConfigurationIsRefused) {
     TrainerOptions options;
     options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
     options.resume = "auto";
-    EXPECT_THAT([&] { train(world, experiment, options); },
-                ThrowsMessage<ConfigError>(AllOf(HasSubstr("optimizer.learning_rate"),
-                                                 HasSubstr("0.5"), HasSubstr("0.05"))));
+    EXPECT_THAT(rondo::test::error_text<ConfigError>([&] { train(world, experiment, options); }),
+                AllOf(HasSubstr("optimizer.learning_rate"), HasSubstr("0.5"), HasSubstr("0.05")));
   });
 }
 

@@ -10,6 +10,7 @@
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/scaling.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 
 namespace rondo::train::scaling_test {
@@ -17,7 +18,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::SizeIs;
-using testing::ThrowsMessage;
 
 constexpr double rounding = 1e-12;
 
@@ -306,8 +306,8 @@ TEST(ScalingTest, RanksOfANodeShareItsPort) {
   options.port_bandwidth *= 2;
   expect_near(step(keys, options), end + update + inside + 2 * (alpha + beta * all / 2 / 2));
   options.port_bandwidth = -1.0;
-  EXPECT_THAT([&] { (void)step(keys, options); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("port_bandwidth")));
+  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>([&] { (void)step(keys, options); }),
+              HasSubstr("port_bandwidth"));
 
   ScalingOptions quick = on_nodes(4, 2);
   hurry(quick);
@@ -466,8 +466,9 @@ TEST(ScalingTest, EveryMicroBatchHasASample) {
   EXPECT_THAT(samples_of_ranks(options), testing::ElementsAre(4, 4, 2, 1));
 
   options.first = 8;
-  EXPECT_THAT([&] { (void)step(scheme("k_step"), options); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("micro-batches are more than")));
+  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                  [&] { (void)step(scheme("k_step"), options); }),
+              HasSubstr("micro-batches are more than"));
 }
 
 TEST(ScalingTest, ComparesWithOneRankWhereverTheRangeBegins) {
@@ -512,12 +513,15 @@ TEST(ScalingTest, ReadsTheMeanWindowOfARun) {
   EXPECT_EQ(mean_window(scratch.path() / "rounds.jsonl"), 2.5);
   EXPECT_EQ(mean_window(scratch.path() / "steps.jsonl", 1), 3.0);
   EXPECT_EQ(mean_window(scratch.path() / "steps.jsonl", 3), 4.0);
-  EXPECT_THAT([&] { (void)mean_window(scratch.path() / "steps.jsonl", 7); },
-              ThrowsMessage<DataError>(HasSubstr("has no windows")));
-  EXPECT_THAT([&] { (void)mean_window(scratch.path() / "none.jsonl"); },
-              ThrowsMessage<DataError>(HasSubstr("has no windows")));
-  EXPECT_THAT([&] { (void)mean_window(scratch.path() / "absent.jsonl"); },
-              ThrowsMessage<DataError>(HasSubstr("cannot be read")));
+  EXPECT_THAT(rondo::test::error_text<DataError>(
+                  [&] { (void)mean_window(scratch.path() / "steps.jsonl", 7); }),
+              HasSubstr("has no windows"));
+  EXPECT_THAT(
+      rondo::test::error_text<DataError>([&] { (void)mean_window(scratch.path() / "none.jsonl"); }),
+      HasSubstr("has no windows"));
+  EXPECT_THAT(rondo::test::error_text<DataError>(
+                  [&] { (void)mean_window(scratch.path() / "absent.jsonl"); }),
+              HasSubstr("cannot be read"));
 }
 
 TEST(ScalingTest, LeavesOutLinesWhoseFieldsAreOfAnotherType) {
@@ -535,21 +539,26 @@ TEST(ScalingTest, RefusesOptionsThatMakeNoSense) {
   ScalingOptions short_windows = on(2);
   short_windows.tau = 0.5;
 
-  EXPECT_THAT([&] { (void)step(scheme("synchronous"), backwards); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("not behind their end")));
-  EXPECT_THAT([&] { (void)step(scheme("lazy"), short_windows); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("at least one iteration")));
+  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                  [&] { (void)step(scheme("synchronous"), backwards); }),
+              HasSubstr("not behind their end"));
+  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                  [&] { (void)step(scheme("lazy"), short_windows); }),
+              HasSubstr("at least one iteration"));
   ScalingOptions long_windows = on(2);
   long_windows.tau = 17.0;
-  EXPECT_THAT([&] { (void)step(scheme("lazy"), long_windows); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("longer than update.max_interval")));
+  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                  [&] { (void)step(scheme("lazy"), long_windows); }),
+              HasSubstr("longer than update.max_interval"));
   ScalingOptions starved = on(4);
   starved.fixed = FixedBatch::global;
   starved.batch = 3;
-  EXPECT_THAT([&] { (void)step(scheme("synchronous"), starved); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("no sample for each")));
-  EXPECT_THAT([&] { (void)step(scheme("lary"), on(2)); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("no scheme is called lary")));
+  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                  [&] { (void)step(scheme("synchronous"), starved); }),
+              HasSubstr("no sample for each"));
+  EXPECT_THAT(
+      rondo::test::error_text<std::invalid_argument>([&] { (void)step(scheme("lary"), on(2)); }),
+      HasSubstr("no scheme is called lary"));
 }
 
 // With no ranks to begin with, twice as many would be none for ever.
@@ -558,10 +567,12 @@ TEST(ScalingTest, ChecksRangesBeforeItCountsThem) {
   backwards.last = 2;
   ScalingOptions from_none = on(0);
   from_none.last = 4;
-  ASSERT_THAT([&] { (void)samples_of_ranks(backwards); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("not behind their end")));
-  EXPECT_THAT([&] { (void)samples_of_ranks(from_none); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("at least one")));
+  ASSERT_THAT(
+      rondo::test::error_text<std::invalid_argument>([&] { (void)samples_of_ranks(backwards); }),
+      HasSubstr("not behind their end"));
+  EXPECT_THAT(
+      rondo::test::error_text<std::invalid_argument>([&] { (void)samples_of_ranks(from_none); }),
+      HasSubstr("at least one"));
 }
 
 }  // namespace

@@ -13,9 +13,9 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/error.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
-#include "train/error_text.hpp"
 #include "train/experiments.hpp"
 
 namespace rondo::train::scheme_plugin_test {

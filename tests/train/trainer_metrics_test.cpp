@@ -17,6 +17,7 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
@@ -316,7 +317,7 @@ template <typename Error, typename Text>
 void expect_on_all_ranks(int size, const Experiment& experiment, const Text& text,
                          const TrainerOptions& options = {}) {
   rondo::test::World{size}.run([&](transport::World& world) {
-    EXPECT_THAT([&] { train(world, experiment, options); }, testing::ThrowsMessage<Error>(text));
+    EXPECT_THAT(rondo::test::error_text<Error>([&] { train(world, experiment, options); }), text);
   });
 }
 

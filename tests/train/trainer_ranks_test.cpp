@@ -13,6 +13,7 @@
 
 #include "schemes/lazy.hpp"
 #include "schemes/make_scheme.hpp"
+#include "support/error_text.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
@@ -28,7 +29,6 @@ using test::relative_difference;
 using test::train_on;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 // The same run on different numbers of ranks, and twice: what must be equal is.
 
@@ -166,9 +166,9 @@ TEST(ReplicaCheckTest, NamesTheRanksThatDiffer) {
   World{4}.run([](transport::World& world) {
     ParameterHash mine{1, 2, 3};
     if (world.rank() == 1 || world.rank() == 3) mine.back() = 9;
-    EXPECT_THAT([&] { check_replicas(world.communicator(), {.pc = 4}, mine, 7); },
-                ThrowsMessage<NumericError>(testing::AllOf(
-                    HasSubstr("epoch 7"), HasSubstr("rank(s) 1, 3 differ from rank 0"))));
+    EXPECT_THAT(rondo::test::error_text<NumericError>(
+                    [&] { check_replicas(world.communicator(), {.pc = 4}, mine, 7); }),
+                testing::AllOf(HasSubstr("epoch 7"), HasSubstr("rank(s) 1, 3 differ from rank 0")));
   });
 }
 
@@ -183,8 +183,9 @@ TEST(ReplicaCheckTest, ADifferenceInOnePositionIsThrownInAll) {
   World{6}.run([](transport::World& world) {
     ParameterHash mine{static_cast<std::uint8_t>(world.rank() % 2)};
     if (world.rank() == 5) mine.back() = 9;
-    EXPECT_THAT([&] { check_replicas(world.communicator(), {.pr = 2, .pc = 3}, mine, 1); },
-                ThrowsMessage<NumericError>(HasSubstr(": rank(s) 5 differ from rank 1;")));
+    EXPECT_THAT(rondo::test::error_text<NumericError>(
+                    [&] { check_replicas(world.communicator(), {.pr = 2, .pc = 3}, mine, 1); }),
+                HasSubstr(": rank(s) 5 differ from rank 1;"));
   });
 }
 
@@ -218,10 +219,11 @@ TEST(AveragingGroupsTest, AreConsecutiveRanksOfAGivenSize) {
 TEST(AveragingGroupsTest, RefusesGroupsThatCutThroughNodes) {
   Experiment experiment;
   experiment.update.levels = {{8, 2.0}};
-  EXPECT_THAT([&] { static_cast<void>(averaging_groups(experiment, ranks_on({0, 0, 0, 1}))); },
-              ThrowsMessage<ConfigError>(HasSubstr(
-                  "update.levels: the averaging groups of period 8 cut through one of period 4, at "
-                  "rank 2")));
+  EXPECT_THAT(
+      rondo::test::error_text<ConfigError>(
+          [&] { static_cast<void>(averaging_groups(experiment, ranks_on({0, 0, 0, 1}))); }),
+      HasSubstr("update.levels: the averaging groups of period 8 cut through one of period 4, at "
+                "rank 2"));
 }
 
 // Which layers of a model are lazy.
@@ -263,9 +265,10 @@ TEST(LazyPlanTest, AutoTakesTheUnhiddenConvolutionsAndOneAtLeast) {
 }
 
 TEST(LazyPlanTest, RefusesMoreConvolutionsThanThereAre) {
-  EXPECT_THAT([] { static_cast<void>(plan_lazy_layers(make_model("lenet5"), {Kind::count, 3})); },
-              ThrowsMessage<ConfigError>(HasSubstr(
-                  "update.lazy_layers: lenet5 has 2 convolutions that can be lazy, and not 3")));
+  EXPECT_THAT(
+      rondo::test::error_text<ConfigError>(
+          [] { static_cast<void>(plan_lazy_layers(make_model("lenet5"), {Kind::count, 3})); }),
+      HasSubstr("update.lazy_layers: lenet5 has 2 convolutions that can be lazy, and not 3"));
 }
 
 }  // namespace

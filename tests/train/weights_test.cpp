@@ -25,9 +25,9 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/train/weights.hpp>
 
+#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
-#include "train/error_text.hpp"
 #include "train/experiments.hpp"
 #include "trainer/agreement.hpp"
 #include "weights/model_weights.hpp"
