@@ -150,6 +150,20 @@ class Engine::Impl {
     return tested_kernels_;
   }
 
+  /// While one lives, kernels are taken without their test: a forecast of many layers must not run
+  /// them all.
+  class Forecast {
+   public:
+    explicit Forecast(const Impl& engine) noexcept : engine_(engine) { ++engine_.forecasts_; }
+    Forecast(const Forecast&) = delete;
+    Forecast& operator=(const Forecast&) = delete;
+    ~Forecast() { --engine_.forecasts_; }
+
+   private:
+    const Impl& engine_;
+  };
+  [[nodiscard]] bool forecasts() const noexcept { return forecasts_ > 0; }
+
   /// Room for the weights of one layer between two layouts: mirrored ones while they are packed, a
   /// gradient from backward_weights() to unpack_gradients().
   void reserve_reorder_buffer(std::size_t bytes) { grow(reorder_buffer_, bytes); }
@@ -178,6 +192,7 @@ class Engine::Impl {
   Buffer scratchpad_;
   Buffer reorder_buffer_;
   mutable std::unordered_map<std::string, bool> tested_kernels_;
+  mutable int forecasts_ = 0;
 };
 
 /// Throws std::invalid_argument unless `given` has the shape and type that are expected and, if it

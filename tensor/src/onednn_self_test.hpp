@@ -37,7 +37,7 @@ namespace rondo::tensor::onednn {
                                       const PoolingSpec& spec);
 
 /// Tells what `test` says of this kernel for a layer that `numbers` describe; an engine asks once.
-/// True without a test in a release of oneDNN that was tried.
+/// True without a test in a release of oneDNN that was tried, and for a forecast.
 [[nodiscard]] bool tested_once(const Engine::Impl& on, const dnnl::primitive_desc_base& kernel,
                                std::initializer_list<std::int64_t> numbers,
                                const std::function<bool()>& test);

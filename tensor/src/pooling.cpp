@@ -99,6 +99,7 @@ struct PoolingKernels {
 KernelMemory memory_of(Engine& engine, const PoolingSpec& spec) {
   require_possible(spec);
   engine.impl().enter();
+  const Engine::Impl::Forecast forecast(engine.impl());
   try {
     const PoolingKernels kernels(spec, engine.impl());
     if (!kernels.forward) return {};

@@ -148,11 +148,12 @@ auto ask_onednn(Engine& engine, const WeightedKind<Spec>& kind, const Spec& spec
   }
 }
 
-/// Asks oneDNN which kernels it would choose, without making one.
+/// Asks oneDNN which kernels it would choose, without making or testing one.
 template <typename Spec>
 [[nodiscard]] KernelMemory memory_of_layer(Engine& engine, const WeightedKind<Spec>& kind,
                                            const Spec& spec) {
   kind.require_possible(spec);
+  const Engine::Impl::Forecast forecast(engine.impl());
   return ask_onednn(engine, kind, spec, [&] {
     return memory_of(kind.choose_kernels(spec, engine.impl()), kind.plain_weights(spec));
   });
