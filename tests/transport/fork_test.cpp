@@ -13,13 +13,16 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rondo/transport/communicator.hpp>
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/request.hpp>
 #include <rondo/transport/world.hpp>
 
@@ -158,6 +161,50 @@ TEST(ForkTest, AChildMayMakeAWorldOfItsOwn) {
 
     expect_sums(world, belongings);
   });
+}
+
+// It waited until the deadline for ranks that had met long ago, or said that a descriptor was bad.
+void expect_to_refuse_a_child(const World& world) {
+  const std::string parent = "is rank " + std::to_string(world.rank()) +
+                             " of this job already (pid " + std::to_string(::getpid()) + ")";
+
+  EXPECT_EQ(status_of_child([&] {
+              ::closefrom(STDERR_FILENO + 1);
+              const auto attach = [] { (void)World::attach(test::quick_options()); };
+              EXPECT_THAT(attach, testing::ThrowsMessage<Error>(testing::HasSubstr(parent)));
+            }),
+            0);
+}
+
+TEST(ForkTest, AChildIsToldThatItsParentIsTheRank) {
+  for (const auto& place : {test::meet_locally(), test::meet_over_tcp()}) {
+    test::expect_success(2, place, [] {
+      World world = World::attach(test::quick_options());
+      expect_to_refuse_a_child(world);
+      world.communicator().barrier().wait();
+    });
+  }
+}
+
+TEST(ForkTest, ProcessesMayFollowThoseThatHaveLeftAChild) {
+  int end_of_test[2];
+  ASSERT_EQ(::pipe(end_of_test), 0);
+  const test::MeetingPlace place = test::meet_locally();
+  const auto leave_a_child = [&] {
+    World world = World::attach(test::quick_options());
+    world.communicator().barrier().wait();
+    if (::fork() != 0) return;
+    ::close(end_of_test[1]);
+    char byte = 0;
+    (void)!::read(end_of_test[0], &byte, 1);
+    ::_exit(0);
+  };
+
+  test::expect_success(2, place, leave_a_child);
+  test::expect_success(2, place, leave_a_child);
+
+  ::close(end_of_test[0]);
+  ::close(end_of_test[1]);
 }
 
 TEST(ForkTest, WhatAChildDoesWithReleasedMemoryIsItsOwn) {

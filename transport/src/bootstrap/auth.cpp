@@ -76,9 +76,13 @@ std::string secret_from_descriptor(std::string_view text) {
   if (error != std::errc{} || rest != end || descriptor < 0) {
     refuse("RONDO_SECRET_FD='" + std::string(text) + "' is not a descriptor's number");
   }
-  // It stays open for a later World, but the programs that this one starts must not have it.
-  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   const std::string source = "RONDO_SECRET_FD=" + std::string(text);
+  // It stays open for a later World, but the programs that this one starts must not have it.
+  if (::fcntl(descriptor, F_SETFD, FD_CLOEXEC) != 0) {
+    refuse("the job's secret cannot be read, because " + source +
+           " is not open; let the program that has started this one leave the launcher's "
+           "descriptors open (in Python close_fds=False), or unset it and set RONDO_SECRET");
+  }
   return checked(read_all(descriptor, source), source);
 }
 

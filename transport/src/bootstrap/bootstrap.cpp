@@ -192,7 +192,9 @@ std::shared_ptr<WorldCore> join(const LaunchInfo& launch, const WorldOptions& wa
 
 std::shared_ptr<WorldCore> attach(const WorldOptions& wanted) {
   const auto launch = find_launch(wanted);
-  return launch ? join(*launch, wanted) : make_threads(1, wanted).front();
+  if (!launch) return make_threads(1, wanted).front();
+  claim_rank(*launch);
+  return join(*launch, wanted);
 }
 
 std::shared_ptr<WorldCore> create(int rank, int size, const Allgather& allgather,

@@ -8,6 +8,7 @@
 #include "bootstrap/node_connector.hpp"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -19,6 +20,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -43,6 +45,8 @@ namespace {
 
 // A rank listens by the first of its names that no other user has taken.
 constexpr int names_per_rank = 16;
+
+constexpr int backlog = 4096;
 
 struct LocalAddress {
   sockaddr_un address = {};
@@ -80,10 +84,23 @@ shm::Descriptor make_local_socket(int type) {
   return socket;
 }
 
-// A name in use is either taken by another user, or by a process that was started as the same rank.
-bool is_own_listener(const LocalAddress& address, int type) {
+// The process of this user that listens by a name; 0: in a container where it cannot be seen.
+std::optional<pid_t> own_listener(const LocalAddress& address, int type) {
   const shm::Descriptor probe = make_local_socket(type);
-  return ::connect(probe.get(), address.get(), address.length) == 0 && is_same_user(probe.get());
+  ucred listener{};
+  socklen_t length = sizeof listener;
+  if (::connect(probe.get(), address.get(), address.length) != 0 || !is_same_user(probe.get()) ||
+      ::getsockopt(probe.get(), SOL_SOCKET, SO_PEERCRED, &listener, &length) != 0) {
+    return std::nullopt;
+  }
+  return listener.pid;
+}
+
+[[noreturn]] void fail_for_another(int rank, pid_t process) {
+  fail_on_node("another process is rank " + std::to_string(rank) + " of this job already (pid " +
+               std::to_string(process) +
+               "); if that has started this one, unset here what made this one a rank: "
+               "RONDO_RANK, RONDO_SIZE and RONDO_COORDINATOR, or the launcher's variables");
 }
 
 [[noreturn]] void fail_for_taken_names(int rank, std::optional<uid_t> user) {
@@ -355,13 +372,30 @@ RankIdentity own_identity(const LaunchInfo& launch) {
           .process = drawn ^ static_cast<std::uint64_t>(::getpid())};
 }
 
+void claim_rank(const LaunchInfo& launch) {
+  if (launch.size == 1) return;  // it waits for nobody
+  static std::mutex mutex;
+  static shm::Descriptor held;
+  const std::scoped_lock lock(mutex);
+  const LocalAddress address = address_of(launch.job, "claim " + std::to_string(launch.rank));
+  shm::Descriptor claim = make_local_socket(SOCK_STREAM);
+  if (::bind(claim.get(), address.get(), address.length) == 0) {
+    if (::listen(claim.get(), backlog) != 0) fail_with_errno("cannot listen");
+    held = std::move(claim);
+    return;
+  }
+  const pid_t process = own_listener(address, SOCK_STREAM).value_or(0);
+  // One that has ended may have left the socket to a process that it had forked.
+  const bool runs = process > 0 && ::kill(process, 0) == 0;
+  if (runs && process != ::getpid()) fail_for_another(launch.rank, process);
+}
+
 NodePeers connect_node(const LaunchInfo& launch, const std::vector<int>& members,
                        const WorldOptions& options, const std::function<std::string()>& failure) {
   return NodeConnector(launch, members, options, failure).connect();
 }
 
 shm::Descriptor listen_as(const std::string& job, int rank, int type) {
-  constexpr int backlog = 4096;
   shm::Descriptor socket = make_local_socket(type);
   for (const LocalAddress& address : addresses_of(job, rank)) {
     if (::bind(socket.get(), address.get(), address.length) == 0) {
@@ -369,9 +403,8 @@ shm::Descriptor listen_as(const std::string& job, int rank, int type) {
       return socket;
     }
     if (errno != EADDRINUSE) fail_with_errno("cannot bind a socket");
-    if (is_own_listener(address, type)) {
-      fail_on_node("another process is rank " + std::to_string(rank) + " of this job already");
-    }
+    // A name in use is either taken by another user, or by a process that was started as this rank.
+    if (const auto process = own_listener(address, type)) fail_for_another(rank, *process);
   }
   fail_for_taken_names(rank, std::nullopt);
 }

@@ -21,6 +21,11 @@ namespace rondo::transport::bootstrap {
 /// Who this rank is.
 [[nodiscard]] RankIdentity own_identity(const LaunchInfo& launch);
 
+/// From now on until it ends this process is the rank of the job, also of the job's next Worlds.
+/// Throws Error(rendezvous_failed) when another process of this host is, such as the one that has
+/// started this one and has left it the variables of the job.
+void claim_rank(const LaunchInfo& launch);
+
 /// The ranks of a node, as one of them sees them.
 struct NodePeers {
   std::vector<Peer> peers = {};    ///< of all ranks of the World; empty for those of other nodes

@@ -217,6 +217,8 @@ struct RankInfo {
 ///   them for more than 2 s in which nothing arrives. An error of a rank that is known to be lost
 ///   is put off by what arrives, and for 2 s at most after a message of its communicator has ended.
 /// - **Again.** A process may attach() again after its World has ended; all ranks of the job do so.
+///   Until the process ends, no other one may be this rank: a program that it starts with the
+///   job's variables is refused.
 /// - **fork().** A World belongs to the process that made it. A forked child, such as a worker of a
 ///   DataLoader, may end its copies of a World and of what belongs to it, and may read what lies in
 ///   the arena; neither disturbs the parent. Operations throw std::logic_error there, as does
