@@ -341,18 +341,9 @@ TEST(OfiLinkTest, GivesUpALargeReceiveThatIsComingIn) {
   links[0].cancel(send);
 }
 
-// Ranks 0, 1 and 2 of a link know each other, and rank 0 has a message under way that rank 1 does
-// not fetch.
-class OfiCancelledSendTest : public testing::Test {
+// Ranks 0, 1 and 2 of a link.
+class OfiPeersTest : public testing::Test {
  protected:
-  OfiCancelledSendTest() {
-    for (const auto& [from, to] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)}) {
-      EXPECT_TRUE(exchange(from, to, 1)) << from << " and " << to;
-    }
-    links_[0].post_send(1, 7, data_, send_);
-    for (int i = 0; i < 1000; ++i) links_[i % 3].progress();
-  }
-
   // Sends `bytes` both ways.
   bool exchange(int a, int b, std::size_t bytes) {
     return arrives(a, b, bytes) && arrives(b, a, bytes);
@@ -369,6 +360,38 @@ class OfiCancelledSendTest : public testing::Test {
   }
 
   Links links_{3};
+};
+
+// Connections from rank 2's host, which is rank 0's, were closed, too.
+TEST_F(OfiPeersTest, KeepAnotherPeerOfTheHostWhereAReceiveIsGivenUp) {
+  ASSERT_TRUE(arrives(1, 0, 1));  // so that rank 1 has opened this connection,
+  ASSERT_TRUE(arrives(2, 1, 1));  // and rank 2 that one
+  const std::vector<std::byte> data(128 * mebibyte, std::byte{1});
+  std::vector<std::byte> received(data.size());
+  Transfer send;
+  Transfer recv;
+  links_[1].post_recv(0, 7, received, recv);
+  links_[0].post_send(1, 7, data, send);
+  ASSERT_TRUE(links_.finish([&] { return received.front() == std::byte{1}; }));
+
+  links_[1].cancel(recv);
+
+  EXPECT_TRUE(recv.failed());
+  EXPECT_TRUE(exchange(1, 2, mebibyte));
+  links_[0].cancel(send);
+}
+
+// They know each other, and rank 0 has a message under way that rank 1 does not fetch.
+class OfiCancelledSendTest : public OfiPeersTest {
+ protected:
+  OfiCancelledSendTest() {
+    for (const auto& [from, to] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)}) {
+      EXPECT_TRUE(exchange(from, to, 1)) << from << " and " << to;
+    }
+    links_[0].post_send(1, 7, data_, send_);
+    for (int i = 0; i < 1000; ++i) links_[i % 3].progress();
+  }
+
   std::vector<std::byte> data_ = pattern(mebibyte);
   Transfer send_;
 };

@@ -448,9 +448,13 @@ void OfiLink::cut_connection(std::int32_t rank, const Transfer& transfer) noexce
   const fi_addr_t address = peers_[static_cast<std::size_t>(rank)].address;
   if (fi_av_lookup(endpoint_.av.get(), address, &peer, &bytes) != 0) return;
   std::memcpy(&own, endpoint_.name.data(), std::min(endpoint_.name.size(), sizeof(own)));
-  cut_connections(own, peer);
-  const auto deadline = patience_.deadline();
-  while (transfer.pending() && Clock::now() < deadline) progress();
+  // Others of the peer's host may lose those that were accepted: only where nothing else helps.
+  for (const Opened by : {Opened::here, Opened::there}) {
+    if (transfer.pending()) cut_connections(own, peer, by);
+    // What the kernel has of the message is read first.
+    constexpr int rounds = 1000;
+    for (int round = 0; round < rounds && transfer.pending(); ++round) progress();
+  }
 }
 
 /// True when libfabric has cancelled or completed `message` in time.

@@ -4,13 +4,17 @@
 #include "links/ofi/sockets.hpp"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <charconv>
 #include <cstring>
 #include <memory>
 #include <string_view>
+
+#include "shm/memory.hpp"
 
 namespace rondo::transport::ofi {
 namespace {
@@ -37,7 +41,13 @@ Address address_of(const sockaddr_storage& address) noexcept {
   return {};
 }
 
-bool joins(int descriptor, const Address& own, const Address& peer) noexcept {
+// A copy of a file's descriptor must not be made: to close it ends the process' locks of the file.
+bool is_socket(int descriptor) noexcept {
+  struct stat status{};
+  return ::fstat(descriptor, &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
+bool joins(int descriptor, const Address& own, const Address& peer, Opened by) noexcept {
   sockaddr_storage here = {};
   sockaddr_storage there = {};
   socklen_t bytes = sizeof(here);
@@ -47,20 +57,24 @@ bool joins(int descriptor, const Address& own, const Address& peer) noexcept {
   const Address from = address_of(here);
   const Address to = address_of(there);
   if (to.host.empty() || to.host != peer.host) return false;
-  return to.port == peer.port || from.port == own.port;
+  return by == Opened::here ? to.port == peer.port : from.port == own.port;
 }
 
 }  // namespace
 
-void cut_connections(const sockaddr_storage& own, const sockaddr_storage& peer) noexcept {
+void cut_connections(const sockaddr_storage& own, const sockaddr_storage& peer,
+                     Opened by) noexcept {
   const std::unique_ptr<DIR, CloseFolder> folder(::opendir("/proc/self/fd"));
   if (folder == nullptr) return;
   while (const dirent* const entry = ::readdir(folder.get())) {
     const std::string_view name(entry->d_name);
     int descriptor = -1;
     std::from_chars(name.data(), name.data() + name.size(), descriptor);
-    if (descriptor < 0 || !joins(descriptor, address_of(own), address_of(peer))) continue;
-    ::shutdown(descriptor, SHUT_RDWR);
+    if (descriptor < 0 || !is_socket(descriptor)) continue;
+    // Another thread may close the descriptor, and have its number for another socket; not this
+    // one.
+    const shm::Descriptor same(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    if (joins(same.get(), address_of(own), address_of(peer), by)) ::shutdown(same.get(), SHUT_RDWR);
   }
 }
 
