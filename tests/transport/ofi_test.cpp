@@ -149,6 +149,18 @@ TEST(OfiLinkTest, FailsMessagesToPeersWithoutAnAddress) {
   EXPECT_THAT(link->error_text(transfer), HasSubstr("no address"));
 }
 
+// "longer than the libfabric provider can send" told neither a length nor a remedy.
+TEST(OfiLinkTest, SaysHowLongAMessageMayBe) {
+  constexpr std::int32_t message_too_long = 100'001;
+  const auto link = open_ofi(0, 1);
+  Transfer send;
+  send.end(message_too_long, 0);
+
+  EXPECT_THAT(link->error_text(send),
+              testing::MatchesRegex("the message is longer than the [0-9]+ bytes that libfabric's "
+                                    "tcp;ofi_rxm takes; exchange it in parts, or choose .*"));
+}
+
 TEST(OfiLinkTest, CarriesLargeMessages) {
   Links links(2);
   const std::vector<std::byte> data = pattern(64 * mebibyte);

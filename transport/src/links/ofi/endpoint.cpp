@@ -444,8 +444,6 @@ const char* error_text(std::int32_t error) {
   switch (error) {
     case error_unknown_peer:
       return "no address is known of this peer";
-    case error_message_too_long:
-      return "the message is longer than the libfabric provider can send";
     case error_bad_address:
       return "the peer's address is not one of a libfabric link";
     case error_other_provider:

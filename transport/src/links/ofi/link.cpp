@@ -158,6 +158,12 @@ std::string OfiLink::try_connect(int rank, const std::string& address) {
   return error == 0 ? std::string() : ofi::error_text(error);
 }
 
+std::string OfiLink::error_text(const Transfer& transfer) const {
+  if (transfer.error != error_message_too_long) return ofi::error_text(transfer.error);
+  return "the message is longer than the " + std::to_string(longest_) + " bytes that libfabric's " +
+         endpoint_.provider() + " takes; exchange it in parts, or choose fabric tcp or ucx";
+}
+
 std::string OfiLink::try_add_memory(std::span<std::byte> memory) {
   const std::int32_t error = memory_.add(memory.data(), memory.size());
   return error == 0 ? std::string() : ofi::error_text(error);
