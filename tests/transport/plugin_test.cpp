@@ -106,6 +106,20 @@ TEST_F(PluginTest, RefusesALibraryThatIsNoPlugin) {
                     HasSubstr("install plug-in and librondo-transport of one release")));
 }
 
+// UCX 1.13 does so where it cannot write its log, or the host's name has 64 characters.
+TEST_F(PluginTest, OutlivesALibraryThatAbortsWhenItIsLoaded) {
+  const test::ScratchFolder folder;
+  const std::string ucx = folder.path() / "librondo-link-ucx.so";
+  std::filesystem::create_symlink(plugins() + "/librondo-link-doomed.so", ucx);
+  ::setenv("RONDO_PLUGIN_PATH", folder.path().c_str(), 1);
+
+  for (const LinkFacts& link : links()) {
+    if (link.name != "ucx") continue;
+    EXPECT_THAT(link.problem, AllOf(HasSubstr("the link plug-in 'ucx' in " + ucx),
+                                    HasSubstr("because signal 6 ends a program")));
+  }
+}
+
 // Its functions would end the process.
 TEST_F(PluginTest, RefusesAPluginOfAnotherReleaseBeforeItCallsIt) {
   EXPECT_THAT(

@@ -7,10 +7,14 @@
 #include "links/plugin.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -81,6 +85,44 @@ std::string find_file(const std::string& file) {
                 "; install it, or name its folder in RONDO_PLUGIN_PATH");
 }
 
+// The signal that ends a program which loads `library`, or 0. Nothing in this process could prevent
+// that: constructors of what it loads may call abort(). So another program loads it first, which
+// shares nothing with the threads of this one. Where none can be started, nothing is known.
+int signal_of_trial(const std::string& library) {
+  std::string preload = "LD_PRELOAD=" + library;
+  std::string program = "true";
+  std::vector<char*> environment = {preload.data()};
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!std::string_view(*entry).starts_with("LD_PRELOAD=")) environment.push_back(*entry);
+  }
+  environment.push_back(nullptr);
+  const std::array<char*, 2> arguments = {program.data(), nullptr};
+  posix_spawn_file_actions_t quiet{};
+  ::posix_spawn_file_actions_init(&quiet);
+  ::posix_spawn_file_actions_addopen(&quiet, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  const int error = ::posix_spawnp(&child, program.c_str(), &quiet, nullptr, arguments.data(),
+                                   environment.data());
+  ::posix_spawn_file_actions_destroy(&quiet);
+  int status = 0;
+  while (error == 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+void expect_to_survive(const std::string& library, const std::string& what) {
+  void* const loaded = ::dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (loaded != nullptr) {
+    ::dlclose(loaded);
+    return;
+  }
+  const int signal = signal_of_trial(library);
+  if (signal == 0) return;
+  refuse_plugin("the " + what + " in " + library + " is not used, because signal " +
+                std::to_string(signal) + " ends a program that loads it; mend what this says: " +
+                "LD_PRELOAD=" + library + " /bin/true");
+}
+
 // UCX reads these while its library is loaded, and no later.
 void prepare_environment(const std::string& name) {
   if (name != "ucx") return;
@@ -131,6 +173,7 @@ const void* load_plugin_object(const std::string& file, const std::string& what,
                                const char* symbol_of_object) {
   const std::string path = find_file(file);
   if (path.empty()) fail_absent(file, what);
+  expect_to_survive(path, what);
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     refuse_plugin("the " + what + " in " + path + " cannot be loaded: " + ::dlerror() +

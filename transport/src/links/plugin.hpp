@@ -48,6 +48,8 @@ extern "C" __attribute__((visibility("default"))) const LinkPlugin rondo_link_pl
 /// environment unless they are set: UCX reads them while it is loaded, and would take over the
 /// host program's signals.
 ///
+/// Another program loads it first, which may be ended by it: this one is not.
+///
 /// Throws Error(link_unavailable) that says what was looked for and where, why a library could
 /// not be loaded, or why the link could not be opened. No other link is ever used instead.
 [[nodiscard]] std::unique_ptr<Link> open_plugin(const std::string& name,
