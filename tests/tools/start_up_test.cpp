@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,6 +82,27 @@ TEST_F(StartUpTest, KeepsARequestForACheckpointUntilItTrains) {
   std::signal(SIGPIPE, SIG_DFL);
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_TRUE(fs::exists(out() / "checkpoints" / "step-1")) << ended.out;
+}
+
+// The constructor of libgomp writes to a pipe that has no room: this is where the request comes. It
+// ended the program. Without libgomp the program ends by itself.
+TEST_F(StartUpTest, KeepsARequestThatComesBeforeMain) {
+  constexpr int room = 40;
+  const int errors = ::open(config().c_str(), O_RDWR | O_CLOEXEC);
+  const int size = ::fcntl(errors, F_SETPIPE_SZ, 1);
+  const std::string filling(static_cast<std::size_t>(size - room), ' ');
+  ASSERT_EQ(::write(errors, filling.data(), filling.size()), size - room);
+
+  Program program({"sh", "-c", "exec \"$0\" train no-file.toml 2> \"$1\"", rondo_path(), config()},
+                  {{"OMP_DISPLAY_ENV", "true"}});
+  for (int bytes = 0; bytes <= size - room && !program.has_ended();) {
+    ASSERT_EQ(::ioctl(errors, FIONREAD, &bytes), 0);
+  }
+  program.send(SIGUSR1);
+  ASSERT_GE(::fcntl(errors, F_SETPIPE_SZ, 1 << 20), 0);
+
+  EXPECT_EQ(program.wait().status, 2);
+  ::close(errors);
 }
 
 // A scheduler gives a job some seconds between SIGTERM and its end by force.

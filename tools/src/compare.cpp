@@ -281,7 +281,6 @@ void refuse_repeated(std::vector<std::int64_t> seeds) {
 }
 
 int run_compare(const CompareOptions& options) {
-  hold_requests();
   // Under another launcher every rank would start ranks of its own.
   if (is_rank()) {
     let_speak(Speaker::first_of_host);  // all ranks fail here

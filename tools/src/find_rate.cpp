@@ -164,7 +164,6 @@ int run_sweep(const TrainRequest& request, const Training& training, const fs::p
 }
 
 int find_rate(const FindRateOptions& options) {
-  hold_requests();
   if (is_rank()) {
     let_speak(Speaker::first_of_host);  // all ranks fail here
     throw UsageError("rondo find-rate starts ranks of its own; start it without a launcher");

@@ -325,7 +325,6 @@ int train_here(const TrainRequest& options, const train::Experiment& experiment)
 }
 
 int run_train(const TrainRequest& options) {
-  hold_requests();
   let_speak(Speaker::first_of_host);
   if (!is_rank()) refuse_what_is_read_once(options.config);
   const train::Experiment experiment =

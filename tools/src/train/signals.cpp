@@ -3,12 +3,18 @@
 // They are flags: a handler sets one, and the loop of the library asks for it between steps. So
 // SIGTERM and SIGUSR1 never interrupt a step, and SIGUSR2 is answered at the end of one. Handlers
 // run between steps, too, because kernels have no stack for them. Before the first step, and behind
-// the last, SIGUSR1 and SIGUSR2 wait, because they would end a process that has no handler.
+// the last, SIGUSR1 and SIGUSR2 wait, because they would end a process that has no handler: in
+// every thread of the launcher, until it takes them while it waits for the ranks, and in the ranks,
+// which inherit that. Constructors of libraries take tens of milliseconds, in which a scheduler's
+// request may come, so the signals are held before them, as initial_cpus.cpp does it.
 
 #include "train/signals.hpp"
 
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cstddef>
 #include <initializer_list>
 #include <system_error>
 
@@ -27,6 +33,24 @@ volatile std::sig_atomic_t stop_asked = 0;
 // Tells the thread of EndBeforeTraining to end; without effect on a thread that does not wait for
 // it.
 constexpr int end_of_start = SIGURG;
+
+constexpr const char* commands_with_requests[] = {"train", "find-rate", "compare"};
+
+// No constructor has run yet, not even a sanitizer's: this calls the kernel alone.
+__attribute__((no_sanitize("address", "thread", "undefined"))) void hold_requests(
+    int count, char** arguments, char** /*environment*/) {
+  if (count < 2) return;
+  for (const char* const command : commands_with_requests) {
+    std::size_t same = 0;
+    while (command[same] != '\0' && command[same] == arguments[1][same]) ++same;
+    if (command[same] != arguments[1][same]) continue;
+    const unsigned long requests = 1UL << (SIGUSR1 - 1) | 1UL << (SIGUSR2 - 1);
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &requests, nullptr, sizeof requests);
+  }
+}
+
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*hold_before_constructors)(int, char**, char**) = hold_requests;
 
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;

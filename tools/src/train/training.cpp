@@ -23,7 +23,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -194,14 +193,6 @@ std::vector<Cost> costs_of(const train::RunSummary& summary) {
 }
 
 }  // namespace
-
-// For good: one that comes behind the end of the ranks must not end the launcher either.
-void hold_requests() {
-  sigset_t requests;
-  ::sigemptyset(&requests);
-  for (const int signal : {SIGUSR1, SIGUSR2}) ::sigaddset(&requests, signal);
-  ::pthread_sigmask(SIG_BLOCK, &requests, nullptr);
-}
 
 fs::path run_folder_for(const fs::path& folder, const train::Experiment& experiment) {
   return folder.empty() ? new_run_folder(experiment) : folder;

@@ -36,11 +36,6 @@ struct TrainRequest {
   std::string profile_steps = {};  ///< "FIRST:LAST"; empty: the default
 };
 
-/// From now on SIGUSR1 and SIGUSR2, which ask a run for something, wait in this thread, in those
-/// that it starts, and in the ranks of a job, until they are taken: by the launcher while it waits
-/// for the ranks, by a rank between steps. They end nothing.
-void hold_requests();
-
 /// Throws UsageError for a configuration on standard input or from a shell's pipe: the launcher
 /// reads it, and then every rank.
 void refuse_what_is_read_once(const std::filesystem::path& config);
