@@ -125,6 +125,13 @@ TEST(ListenerTest, TakesAddressesAsTheyAreAndNamesAsAllAddresses) {
   EXPECT_THAT(address_of(listen_as_rank_0("node7")), testing::AnyOf("0.0.0.0", "::"));
 }
 
+// "listen at a port: Cannot assign requested address" alone told no remedy.
+TEST(ListenerTest, NamesTheAddressThatNoInterfaceHas) {
+  EXPECT_THAT([] { (void)listen_as_rank_0("192.0.2.1"); },
+              testing::ThrowsMessage<std::system_error>(
+                  testing::HasSubstr("cannot listen at 192.0.2.1, an address that an interface")));
+}
+
 TEST(ListenerTest, TakesAnAddressOfIpv6InBrackets) {
   Descriptor listener;
   try {

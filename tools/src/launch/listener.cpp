@@ -9,8 +9,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <system_error>
 #include <vector>
 
@@ -64,12 +66,23 @@ Descriptor try_to_listen(const ListenAddress& interface) {
   return listener;
 }
 
+std::string text_of(const ListenAddress& interface) {
+  std::array<char, NI_MAXHOST> text{};
+  ::getnameinfo(reinterpret_cast<const sockaddr*>(&interface.storage), interface.length,
+                text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return text.data();
+}
+
 // At the first of these that this host has.
 Descriptor listen_at_one_of(const std::vector<ListenAddress>& interfaces) {
   for (const ListenAddress& interface : interfaces) {
     if (Descriptor listener = try_to_listen(interface); listener.value() >= 0) return listener;
   }
-  throw std::system_error(errno, std::generic_category(), "listen at a port");
+  const int error = errno;
+  throw std::system_error(error, std::generic_category(),
+                          "cannot listen at " + text_of(interfaces.back()) +
+                              ", an address that an interface of this host must have (see ip "
+                              "address show; 127.0.0.1 is lo's)");
 }
 
 // Empty where a socket has no address of TCP.
