@@ -324,6 +324,8 @@ INSTANTIATE_TEST_SUITE_P(
                 {"--scaling", "4096:8192", "--flops", "1", "--fixed-global-batch"},
                 "no sample for each"},
         Mistake{"NoWindow", {"--scaling", "1:2", "--scheme", "lazy"}, "needs the mean"},
+        // It took minutes.
+        Mistake{"Ranks", {"--ranks", "1000003"}, "not in range 1 to 65536"},
         Mistake{"Csv", {"--ranks", "2", "--format", "csv"}, "csv is for --scaling"},
         Mistake{"Tuning", {"--ranks", "2", "--tuning", "/no/such"}, "cannot be read"},
         Mistake{"TuningFolder", {"--ranks", "2", "--tuning", "/tmp"}, "/tmp: is a folder"},

@@ -121,8 +121,9 @@ void add_machine_options(Command& command, PlanRequest& request, const Option& s
 
 // --ranks and --strategy ask about grids, --scaling about numbers of ranks. Returns the latter.
 Option add_questions(Command& command, PlanRequest& request) {
+  // No World has more ranks, and what a rank needs takes a time that grows with their number.
   const Option ranks =
-      command.option("-n,--ranks", request.ranks, "Ranks of the job").range(1, 1 << 20).value("P");
+      command.option("-n,--ranks", request.ranks, "Ranks of the job").range(1, 1 << 16).value("P");
   const Option strategy = command
                               .choice("--strategy", request.strategy, strategies,
                                       "batch, model, grid, domain, integrated, all of them, or "
