@@ -124,9 +124,8 @@ struct OfiPeer {
 ///
 /// - A post hands its message to libfabric at once, or queues it when libfabric cannot accept it;
 ///   then progress() tries again, sends to each peer in their order.
-/// - A message that is longer than the provider's longest fails: its receiver, who need not know
-/// how
-///   long it is, could not take it in parts.
+/// - A message that is longer than the provider's longest fails: its receiver could not take
+///   it in parts, because a receive may be longer than its message.
 /// - A send of up to the provider's inject size is done at once: libfabric has copied it.
 /// - When a message of a peer fails, so do all others to and from it, now and later: their order
 ///   could not be kept. Those that were cancelled or longer than their receive do not count. Of

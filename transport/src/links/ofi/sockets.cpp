@@ -71,8 +71,8 @@ void cut_connections(const sockaddr_storage& own, const sockaddr_storage& peer,
     int descriptor = -1;
     std::from_chars(name.data(), name.data() + name.size(), descriptor);
     if (descriptor < 0 || !is_socket(descriptor)) continue;
-    // Another thread may close the descriptor, and have its number for another socket; not this
-    // one.
+    // Another thread may close the descriptor and get its number for another socket; it cannot
+    // close this copy.
     const shm::Descriptor same(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
     if (joins(same.get(), address_of(own), address_of(peer), by)) ::shutdown(same.get(), SHUT_RDWR);
   }
