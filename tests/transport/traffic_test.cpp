@@ -1,5 +1,6 @@
-// The counters equal the closed forms, and these the textbook's.
+// What the loops inside a node count equals the closed forms, and these the textbook's.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "collective/team_work.hpp"
 #include "node/protocol.hpp"
 #include "support/world.hpp"
 
@@ -16,6 +18,41 @@ namespace rondo::transport::traffic_test {
 namespace {
 
 using test::Memory;
+
+// What one rank moves for one operation.
+struct Traffic {
+  std::uint64_t loaded_bytes = 0;
+  std::uint64_t stored_bytes = 0;
+
+  [[nodiscard]] bool operator==(const Traffic&) const noexcept = default;
+};
+
+// The slices that one rank reduces of a staged allreduce or reduce: each round is cut anew.
+std::uint64_t staged_slice_bytes(std::size_t bytes, std::size_t rank, std::size_t ranks) {
+  std::uint64_t sum = 0;
+  for (std::size_t begin = 0; begin < bytes; begin += staging_bytes) {
+    const std::size_t round = std::min(staging_bytes, bytes - begin);
+    sum += slice(round, ranks, rank, cache_line_bytes).size();
+  }
+  return sum;
+}
+
+// Of an allreduce or a reduce. A rank loads its slice of all other inputs, and stores its result
+// for all that want it. In the small protocol whoever wants the result loads everything instead.
+Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank, std::size_t ranks) {
+  const std::size_t element = size_of(posted.fingerprint.type);
+  const std::size_t bytes = posted.fingerprint.count * element;
+  const bool to_all = posted.fingerprint.collective == shm::Collective::allreduce;
+  const bool receives = to_all || posted.is_root(rank);
+  if (protocol == Protocol::small) return {.loaded_bytes = receives ? (ranks - 1) * bytes : 0};
+  const std::uint64_t own =
+      protocol == Protocol::staged
+          ? staged_slice_bytes(bytes, rank, ranks)
+          : slice(posted.fingerprint.count, ranks, rank, cache_line_bytes / element).size() *
+                element;
+  const std::uint64_t to_others = to_all ? ranks - 1 : receives ? 0 : 1;
+  return {.loaded_bytes = (ranks - 1) * own, .stored_bytes = to_others * own};
+}
 
 Posted posted_of(shm::Collective collective, std::size_t floats) {
   Posted posted;

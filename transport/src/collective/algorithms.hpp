@@ -167,6 +167,12 @@ struct Group {
   [[nodiscard]] std::size_t count() const noexcept { return members.size(); }
   [[nodiscard]] std::size_t index() const noexcept { return static_cast<std::size_t>(rank); }
   [[nodiscard]] shm::ControlBlock& mine() const noexcept { return *members[index()].block; }
+
+  /// Each loop over peers' memory tells what it has just read there, and stored.
+  void count_moved(std::size_t loaded_bytes, std::size_t stored_bytes = 0) const noexcept {
+    counters->loaded_bytes += loaded_bytes;
+    counters->stored_bytes += stored_bytes;
+  }
 };
 
 /// How the bytes of an operation travel. Inside a node few bytes are `small`; for the others it

@@ -120,6 +120,7 @@ void reduce_columns(Group& group, const Posted& posted, Reduction reduce, Range 
                    reduce(sources, group.count(), &into, 1, 0, length / element_bytes);
                  });
   });
+  group.count_moved((group.count() - 1) * range.size());
 }
 
 /// Bytes that one step of an operation over links joins or copies, per thread.

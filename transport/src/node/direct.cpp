@@ -34,7 +34,8 @@ class DirectReduce final : public Operation {
   Reduction reduce_;
   std::size_t element_bytes_;
   std::size_t destinations_ = 0;
-  Range todo_;  // elements
+  std::size_t peers_stored_ = 0;  // of the destinations
+  Range todo_;                    // elements
 };
 
 DirectReduce::DirectReduce(Group& group, const Posted& posted)
@@ -47,6 +48,7 @@ DirectReduce::DirectReduce(Group& group, const Posted& posted)
     group.sources[r] = input_of(group, r, posted).data;
     if (to_all || posted.is_root(r)) {
       group.destinations[destinations_++] = output_of(group, r, posted);
+      if (r != group.index()) peers_stored_ += 1;
     }
   }
 }
@@ -58,6 +60,8 @@ Progress DirectReduce::step(Group& group, const Posted& /*posted*/) {
     reduce_(group.sources.data(), group.count(), group.destinations.data(), destinations_,
             tile.begin + part.begin / element_bytes_, tile.begin + part.end / element_bytes_);
   });
+  const std::size_t bytes = tile.size() * element_bytes_;
+  group.count_moved((group.count() - 1) * bytes, peers_stored_ * bytes);
   todo_.begin = tile.end;
   if (todo_.size() > 0) return Progress::moved;
   return Progress::done;
@@ -128,6 +132,7 @@ Progress DirectPull::step(Group& group, const Posted& posted) {
     const Copy copy = copy_from(group, posted, member);
     const std::size_t bytes = std::min(tile_bytes_of(group), copy.into.bytes() - position_);
     copy_rows(group.team, copy.into, copy.from, position_, bytes);
+    if (member != group.index()) group.count_moved(bytes);
     position_ += bytes;
     if (position_ < copy.into.bytes()) return Progress::moved;
   }

@@ -3,14 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <rondo/transport/world.hpp>
-
 #include "collective/algorithms.hpp"
 
 namespace rondo::transport {
 
 // What the three protocols inside a node have in common: the slots in which ranks show what they
-// have posted, and how many bytes each protocol moves.
+// have posted.
 
 [[nodiscard]] inline shm::Slot& slot_of(shm::ControlBlock& block, std::uint64_t sequence) noexcept {
   return block.slots[sequence % shm::slot_count];
@@ -55,20 +53,5 @@ void write_small_payload(Group& group, const Posted& posted) noexcept;
 /// exchange in their second-level caches.
 inline constexpr std::size_t staging_bytes = std::size_t{256} << 10U;
 inline constexpr std::uint64_t staging_buffers = 2;
-
-/// What one rank moves for one operation.
-struct Traffic {
-  std::uint64_t loaded_bytes = 0;  ///< from memory that peers wrote
-  std::uint64_t stored_bytes = 0;  ///< into peers' memory
-
-  [[nodiscard]] bool operator==(const Traffic&) const noexcept = default;
-};
-
-/// In closed form; the counters equal it. `rank` of `ranks` posted `posted`.
-[[nodiscard]] Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank,
-                                 std::size_t ranks) noexcept;
-
-/// Counts an operation whose own part is over.
-void count(const Group& group, const Posted& posted, Protocol protocol) noexcept;
 
 }  // namespace rondo::transport

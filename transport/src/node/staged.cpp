@@ -262,6 +262,8 @@ void StagedReduce::use(Group& group, const Posted& posted, std::uint64_t round) 
     reduce_(group.sources.data(), group.count(), group.destinations.data(), destinations,
             (own.begin + part.begin) / element_bytes_, (own.begin + part.end) / element_bytes_);
   });
+  const std::size_t peers_stored = destinations - (receives(posted, group.index()) ? 1 : 0);
+  group.count_moved((group.count() - 1) * own.size(), peers_stored * own.size());
 }
 
 void StagedReduce::collect(Group& group, const Posted& posted, std::uint64_t round) {
@@ -323,6 +325,11 @@ void StagedPull::use(Group& group, const Posted& posted, std::uint64_t round) {
       if (!is_broadcast(posted)) column.data += column.row_bytes;
     }
   });
+  for (std::size_t r = 0; r < group.count(); ++r) {
+    if (r != group.index() && sends(r)) {
+      group.count_moved(window(round, share_bytes(posted, r)).size());
+    }
+  }
 }
 
 // Reduce-scatter and alltoall: every rank sends something else to every other. A buffer is cut
@@ -411,6 +418,7 @@ void StagedExchange::use(Group& group, const Posted& posted, std::uint64_t round
   } else {
     copy_lanes(group, posted, round, bytes);
   }
+  group.count_moved((group.count() - 1) * bytes.size());
 }
 
 void StagedExchange::reduce_lanes(Group& group, const Posted& posted, std::uint64_t round,

@@ -149,7 +149,7 @@ typedef struct rondo_rank_info {
 typedef struct rondo_counters {
   size_t struct_size;
   uint64_t operations;      /* completed: collectives, messages, signals */
-  uint64_t loaded_bytes;    /* read from memory that peers wrote */
+  uint64_t loaded_bytes;    /* read from peers' memory */
   uint64_t stored_bytes;    /* written into peers' memory */
   uint64_t sent_messages;   /* to any rank */
   uint64_t sent_bytes;      /* in them */

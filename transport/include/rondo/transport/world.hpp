@@ -93,7 +93,7 @@ class RONDO_TRANSPORT_API AdoptedMemory {
 struct Counters {
   std::uint64_t operations =
       0;  ///< completed: collectives, messages and signals, those of split() and share(), too
-  std::uint64_t loaded_bytes = 0;     ///< read from memory that peers wrote
+  std::uint64_t loaded_bytes = 0;     ///< read from peers' memory
   std::uint64_t stored_bytes = 0;     ///< written into peers' memory
   std::uint64_t sent_messages = 0;    ///< to any rank
   std::uint64_t sent_bytes = 0;       ///< in them
