@@ -218,6 +218,24 @@ TEST(StoreTest, TellsARankWhoseOldConnectionHasNotEndedToRetry) {
               HasSubstr("rank 0 is still in the job's previous World"));
 }
 
+// A rank that left as soon as it had joined made slower ones fail while they connected their node.
+TEST(StoreTest, ARankThatLeavesEndsNobodysBootstrap) {
+  StatusLog log;
+  StoreJob job(3);
+  job.join_all();
+  on_threads(3, [&](int rank) { (void)job.channel(rank)->allgather("mine"); });
+  log.watch(*job.channel(1));
+
+  job.channel(2)->tell({.kind = StatusMessage::Kind::left, .rank = 2});
+  (void)log.wait_for(1);
+  EXPECT_EQ(job.channel(1)->failure(), "");
+  EXPECT_THAT(error_of_allgather(*job.channel(1)), HasSubstr("rank 2 has left already"));
+
+  job.channel(0)->tell({.kind = StatusMessage::Kind::aborted, .rank = 0, .text = "why"});
+  (void)log.wait_for(2);
+  EXPECT_THAT(job.channel(1)->failure(), HasSubstr("rank 0 aborted: why"));
+}
+
 TEST(StoreTest, RefusesASecondRankZero) {
   StoreJob job(1);
   auto other = job.credentials_of(0);

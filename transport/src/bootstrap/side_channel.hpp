@@ -127,8 +127,8 @@ class SideChannel {
   /// Tells all other ranks, or the store. From any thread; neither waits nor throws.
   virtual void tell(const StatusMessage& message) noexcept = 0;
 
-  /// Why the bootstrap has failed, as far as this rank knows; empty: it has not. From any thread;
-  /// does not wait.
+  /// Why the bootstrap has failed, as far as this rank knows; empty: it has not. A rank that leaves
+  /// has ended its own, and is no reason. From any thread; does not wait.
   [[nodiscard]] virtual std::string failure() const { return {}; }
 };
 

@@ -120,7 +120,8 @@ class StoreClient::Line final : public ServiceTask {
   bool leader_ended_ = false;  // it will bring none any more
   std::unique_ptr<NodeRelay> new_relay_;
   std::unique_ptr<Connection> new_leader_;
-  std::string failure_;  // why no allgather can succeed any more
+  std::string failure_;    // why no allgather can succeed any more
+  bool has_left_ = false;  // only because a rank has left, whose bootstrap is over
   bool store_left_ = false;
   std::deque<StatusMessage> unhandled_;
   std::function<void(const StatusMessage&)> handler_;
@@ -187,7 +188,7 @@ bool StoreClient::Line::decided() const {
 
 std::string StoreClient::Line::failure() const {
   const std::scoped_lock lock(mutex_);
-  return failure_;
+  return has_left_ ? std::string() : failure_;
 }
 
 void StoreClient::Line::lead(std::unique_ptr<NodeRelay> relay) {
@@ -319,7 +320,12 @@ void StoreClient::Line::receive_blobs(const Frame& frame) {
 
 void StoreClient::Line::receive(StatusMessage message) {
   const std::scoped_lock lock(mutex_);
-  if (failure_.empty()) failure_ = consequence(message);
+  if (failure_.empty() || has_left_) {
+    if (std::string why = consequence(message); !why.empty()) {
+      failure_ = std::move(why);
+      has_left_ = message.kind == StatusMessage::Kind::left;
+    }
+  }
   if (message.kind == StatusMessage::Kind::left && message.rank == 0) store_left_ = true;
   unhandled_.push_back(std::move(message));
   changed_.notify_all();
