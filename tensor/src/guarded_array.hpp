@@ -59,7 +59,8 @@ class GuardedArray {
   }
 
  private:
-  static constexpr std::ptrdiff_t margin = 4096;
+  // Strided weight gradients of one pixel were seen to write this far away.
+  static constexpr std::ptrdiff_t margin = 128 * 1024;
   static constexpr std::byte mark{0xa5};
 
   std::size_t size_;

@@ -18,8 +18,11 @@ bool is_padded_on_the_right(const ConvolutionSpec& spec) {
   return spec.stride == 1 && spec.pad_right >= 4 && spec.pad_left < spec.pad_right;
 }
 
+// Kernels of one pixel copy every stride-th pixel first. Where a vector has more elements than the
+// images have channels, the copy ends behind its memory.
+template <int Vector>
 bool has_few_channels_and_a_stride(const ConvolutionSpec& spec) {
-  return spec.stride > 1 && spec.input.c < 8;
+  return spec.stride > 1 && spec.input.c < Vector;
 }
 
 // In turn on a Zen 5 (kernels-in-turn, 3.12): 1.4 to 4.4 times as long with up to 64 channels, 1.24
@@ -37,6 +40,9 @@ bool is_strided_and_narrow(const ConvolutionSpec& spec) {
 bool is_any(const ConvolutionSpec& /*spec*/) { return true; }
 
 // Seen for some numbers of pixels, 30 x 30 among them.
+bool has_an_odd_number_of_channels(const ConvolutionSpec& spec) {
+  return spec.input.c / spec.groups % 2 != 0;
+}
 bool has_an_odd_number_of_filters(const ConvolutionSpec& spec) {
   return spec.filters / spec.groups % 2 != 0;
 }
@@ -60,10 +66,26 @@ constexpr std::array known{
            .kernel = "jit_1x1:avx2",
            .first = {2, 6},
            .last = {3, 12},
-           .concerns = &has_few_channels_and_a_stride,
+           .concerns = &has_few_channels_and_a_stride<8>,
            .effect = "writes behind its memory",
            .remedy = "use 8 channels, or no bias",
            .example = {.input = {1, 6, 6, 1}, .filters = 8, .stride = 2}},
+    Defect{.pass = Pass::backward_weights,
+           .kernel = "jit_1x1:avx512_core",
+           .first = {2, 6},
+           .last = {3, 7},
+           .concerns = &has_few_channels_and_a_stride<16>,
+           .effect = "writes behind its memory",
+           .remedy = "use 16 channels",
+           .example = {.input = {1, 56, 56, 8}, .filters = 128, .stride = 2}},
+    Defect{.pass = Pass::forward,
+           .kernel = "jit_bf16_1x1:",
+           .first = {2, 6},
+           .last = {3, 7},
+           .concerns = &has_an_odd_number_of_channels,
+           .effect = "returns sums that have nothing to do with the layer",
+           .remedy = "take an even number of channels",
+           .example = {.input = {1, 30, 30, 17}, .filters = 16, .type = DataType::bf16}},
     Defect{.pass = Pass::backward_data,
            .kernel = "jit_bf16_1x1:",
            .first = {2, 6},

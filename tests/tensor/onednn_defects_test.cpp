@@ -129,7 +129,8 @@ TEST_P(DefectTest, IsThereInTheReleasesThatHaveItAndNowhereElse) {
 INSTANTIATE_TEST_SUITE_P(Known, DefectTest,
                          testing::ValuesIn(onednn::defects().begin(), onednn::defects().end()),
                          [](const auto& defect) {
-                           std::string name(defect.param.kernel);
+                           std::string name = role(defect.param.pass);
+                           name += defect.param.kernel;
                            std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
                            return name;
                          });
@@ -267,15 +268,19 @@ TEST(ReorderTest, GoesToEveryLayoutAndBackExactly) {
   }
 }
 
-// oneDNN's issue 3280, in its reorders for AVX-512.
+// oneDNN's issue 3280, seen with AVX-512 on a Zen 5, and not on a Zen 4.
 TEST(ReorderTest, OfOneReleaseDropsElements) {
   Engine engine;
   const memory::dims extents{9, 3, 4, 1};
   const memory::desc plain(extents, memory::data_type::f32, memory::format_tag::oihw);
   const memory::desc blocked(extents, memory::data_type::f32, memory::format_tag::OIhw16i16o);
-  EXPECT_EQ(reorders_correctly(engine.impl(), plain, blocked),
-            onednn::version() != onednn::Version(3, 7) || !may_use(dnnl_cpu_isa_avx512_core));
+  const bool correct = reorders_correctly(engine.impl(), plain, blocked);
   EXPECT_EQ(onednn::may_drop_elements(), !onednn::is_tried(onednn::version()));
+  if (onednn::version() != onednn::Version(3, 7) || !may_use(dnnl_cpu_isa_avx512_core)) {
+    EXPECT_TRUE(correct);
+  } else if (correct) {
+    GTEST_SKIP() << "this CPU drops none";
+  }
 }
 
 }  // namespace

@@ -325,7 +325,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "no sample for each"},
         Mistake{"NoWindow", {"--scaling", "1:2", "--scheme", "lazy"}, "needs the mean"},
         // It took minutes.
-        Mistake{"Ranks", {"--ranks", "1000003"}, "not in range 1 to 65536"},
+        Mistake{"Ranks", {"--ranks", "1000003"}, "--ranks: Value 1000003 not in range"},
         Mistake{"Csv", {"--ranks", "2", "--format", "csv"}, "csv is for --scaling"},
         Mistake{"Tuning", {"--ranks", "2", "--tuning", "/no/such"}, "cannot be read"},
         Mistake{"TuningFolder", {"--ranks", "2", "--tuning", "/tmp"}, "/tmp: is a folder"},
