@@ -34,7 +34,9 @@ using Kind = sync::Turn::Kind;
 using rondo::test::error_text;
 using rondo::test::World;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Key;
 
 // metrics.jsonl: a whole line per event, at once, or an error that says why not; and with the names
 // that docs/metrics.md gives.
@@ -318,15 +320,35 @@ TEST(TimeFileTest, ReadsBackWhatWasWritten) {
   const rondo::test::ScratchFolder scratch;
   const std::filesystem::path file = scratch.path() / "new" / "times.json";
 
-  write_times(file, {{"a", {.forward = 0.1, .backward_weights = 2e-7, .backward_data = 3.0}},
-                     {"never", {infinity, infinity, infinity}}});
+  write_times(file, {{"a", {.forward = 0.1, .backward_weights = 2e-7, .backward_data = 3.0}}});
   const std::map<std::string, WorkSeconds> times = read_times(file);
 
-  ASSERT_EQ(times.size(), 2U);
+  ASSERT_EQ(times.size(), 1U);
   EXPECT_EQ(times.at("a").forward, 0.1);
   EXPECT_EQ(times.at("a").backward_weights, 2e-7);
   EXPECT_EQ(times.at("a").backward_data, 3.0);
-  EXPECT_EQ(times.at("never").total(), infinity);
+}
+
+TEST(TimeFileTest, KeepsNoImpossibleTimes) {
+  const rondo::test::ScratchFolder scratch;
+  const std::filesystem::path file = scratch.path() / "times.json";
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+  write_times(file, {{"a", {.forward = 0.1, .backward_weights = 2e-7, .backward_data = 3.0}},
+                     {"refused", {infinity, infinity, infinity}},
+                     {"half", {.forward = 0.1, .backward_weights = 0.1, .backward_data = infinity}},
+                     {"unknown", {.forward = nan}}});
+
+  EXPECT_THAT(read_times(file), ElementsAre(Key("a")));
+  std::ifstream in(file);
+  EXPECT_EQ(nlohmann::json::parse(in).at("seconds").size(), 1U);
+}
+
+TEST(TimeFileTest, PassesOverImpossibleTimesOfOlderPrograms) {
+  const rondo::test::ScratchFolder scratch;
+  const std::filesystem::path file = scratch.write("times.json", R"({"format": 1, "seconds": {
+      "a": [0.1, 0.2, 0.3], "refused": [null, null, null], "half": [0.1, 0.1, null]}})");
+  EXPECT_THAT(read_times(file), ElementsAre(Key("a")));
 }
 
 TEST(TimeFileTest, LeavesNothingAside) {

@@ -44,11 +44,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr int format = 1;
 
-// JSON knows no infinity.
-Json to_json(double seconds) {
-  return seconds == std::numeric_limits<double>::infinity() ? Json(nullptr) : Json(seconds);
-}
+// A kernel that was refused has no time: another version of oneDNN, or of Rondo, may have one, so
+// it is asked for again each time.
+bool is_possible(const WorkSeconds& work) { return std::isfinite(work.total()); }
 
+// JSON knows no infinity: older programs wrote null for one.
 double from_json(const Json& seconds) {
   return seconds.is_null() ? std::numeric_limits<double>::infinity() : seconds.get<double>();
 }
@@ -63,9 +63,10 @@ std::map<std::string, WorkSeconds> read_times(const std::filesystem::path& file)
     // A file of another version, or one that is broken, is no error: its times are measured again.
     if (object.at("format") != format) return {};
     for (const auto& [key, seconds] : object.at("seconds").items()) {
-      times[key] = {.forward = from_json(seconds.at(0)),
-                    .backward_weights = from_json(seconds.at(1)),
-                    .backward_data = from_json(seconds.at(2))};
+      const WorkSeconds work{.forward = from_json(seconds.at(0)),
+                             .backward_weights = from_json(seconds.at(1)),
+                             .backward_data = from_json(seconds.at(2))};
+      if (is_possible(work)) times[key] = work;
     }
   } catch (const nlohmann::json::exception&) {
     return {};
@@ -93,8 +94,7 @@ void write_times(const std::filesystem::path& file,
                  const std::map<std::string, WorkSeconds>& times) {
   Json seconds = Json::object();
   for (const auto& [key, work] : times) {
-    seconds[key] = {to_json(work.forward), to_json(work.backward_weights),
-                    to_json(work.backward_data)};
+    if (is_possible(work)) seconds[key] = {work.forward, work.backward_weights, work.backward_data};
   }
   std::error_code error;
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);

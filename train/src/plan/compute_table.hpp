@@ -8,7 +8,8 @@
 
 namespace rondo::train {
 
-// Times by key, as a file of JSON.
+// Times by key, as a file of JSON. Times that are not finite, of kernels that were refused, are
+// neither written nor read.
 
 // Nothing where there is no such file, or none that can be understood.
 [[nodiscard]] std::map<std::string, WorkSeconds> read_times(const std::filesystem::path& file);
