@@ -337,9 +337,30 @@ TEST_F(TrainedModelTest, JudgesNothingWithWeightsThatAreNotFinite) {
   std::ranges::fill(std::span(model).subspan(sizeof header + header), '\xff');
   write("broken-model.safetensors", model);
 
-  expect_refused({"predict", config(), in("red.ppm"), "--weights", in("broken-model.safetensors")},
-                 3, in("red.ppm") + ": the model gives NaN or Inf for it");
-  expect_refused({"eval", config(), "--weights", in("broken-model.safetensors"), "-n", "2"}, 5,
+  const std::string file = in("broken-model.safetensors");
+  const std::string problem = file + ": the tensor \"conv1.weight\" contains NaN or Inf; give";
+  expect_refused({"predict", config(), in("red.ppm"), "--weights", file}, 3, problem);
+  expect_refused({"eval", config(), "--weights", file, "-n", "2"}, 3, problem);
+  expect_refused({"export", config(), "--weights", file, "-o", in("out.safetensors")}, 3, problem);
+  expect_refused({"train", config(), "--set", "model.weights=\"" + file + "\"", "--out", in("new")},
+                 3, problem);
+  EXPECT_EQ(rondo({"inspect", file}).status, 0);
+}
+
+// As weights whose training has diverged, and was ended in time.
+TEST_F(TrainedModelTest, JudgesNothingWithLogitsThatAreNotFinite) {
+  std::string model = contents(run() + "/model.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, model.data(), sizeof header);
+  const auto values = std::span(model).subspan(sizeof header + header);
+  // Bytes of 0x7e make a number of 8e37, which times its neighbours is none.
+  std::ranges::fill(values, '\x7e');
+  write("large-model.safetensors", model);
+  const std::string file = in("large-model.safetensors");
+
+  expect_refused({"predict", config(), in("red.ppm"), "--weights", file}, 3,
+                 in("red.ppm") + ": the model gives NaN or Inf for it");
+  expect_refused({"eval", config(), "--weights", file, "-n", "2"}, 5,
                  "the model gives NaN or Inf for 40 of 40 test images");
 }
 

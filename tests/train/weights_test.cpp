@@ -22,6 +22,7 @@
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/model.hpp>
+#include <rondo/train/predictor.hpp>
 #include <rondo/train/trainer.hpp>
 #include <rondo/train/weights.hpp>
 
@@ -540,6 +541,38 @@ TEST_F(WeightsTest, PassesOverCountersOfBatchesAndNothingElse) {
   write_safetensors(path, tensors, {});
   EXPECT_THAT(error_text<DataError>([&] { load_weights(SafetensorsFile(path), layout, read, {}); }),
               HasSubstr("the tensor \"fc4.weight\" belongs to no layer of the model"));
+}
+
+// A tensor that is left out may hold anything.
+TEST_F(WeightsTest, RefusesTensorsThatAreNotFiniteByName) {
+  const Experiment experiment = tiny("resnet8");
+  const Model model = model_of(experiment, {1, 8, 8, 3}, 4);
+  const ParameterLayout layout = layout_of(model);
+  const ModelWeights whole{std::vector<float>(layout.parameter_count),
+                           std::vector<float>(layout.statistic_count)};
+  const std::filesystem::path path = folder_.path() / "broken.safetensors";
+  Experiment from_it = experiment;
+  from_it.model.weights = path;
+  using Limits = std::numeric_limits<float>;
+  for (const float bad : {Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity()}) {
+    ModelWeights weights = whole;
+    weights.parameters.back() = bad;
+    save_weights(path, model, load_dataset(experiment.data, {}, 0), weights);
+
+    const auto refused = HasSubstr(path.string() + ": the tensor \"fc.bias\" contains NaN or Inf");
+    EXPECT_THAT(error_text<DataError>([&] { (void)load_trained(model, path); }), refused);
+    rondo::test::World{2}.run([&](transport::World& world) {
+      EXPECT_THAT(error_text<DataError>([&] { train(world, from_it, {}); }), refused);
+    });
+    load_weights(SafetensorsFile(path), layout, weights.parameters, weights.statistics,
+                 std::vector<std::string>{"fc.*"});
+
+    weights = whole;
+    weights.statistics.front() = bad;
+    save_weights(path, model, load_dataset(experiment.data, {}, 0), weights);
+    EXPECT_THAT(error_text<DataError>([&] { (void)load_trained(model, path); }),
+                HasSubstr("\"bn1.running_mean\" contains NaN or Inf"));
+  }
 }
 
 // Wrappers of PyTorch put a word before all names.

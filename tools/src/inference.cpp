@@ -124,8 +124,8 @@ struct Guess {
 void refuse_not_finite(const std::string& image, std::span<const float> logits) {
   if (std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) return;
   throw train::DataError(
-      fmt::format("{}: the model gives NaN or Inf for it: its weights contain NaN or Inf, or are "
-                  "much too large; rondo inspect shows them",
+      fmt::format("{}: the model gives NaN or Inf for it: its weights are much too large; rondo "
+                  "inspect shows them",
                   image));
 }
 

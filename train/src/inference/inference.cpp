@@ -126,6 +126,7 @@ LoadedModel load_checkpoint(const Experiment& experiment, const std::filesystem:
       {.mean = manifest.mean, .stddev = manifest.stddev, .class_names = manifest.class_names},
       test_set, experiment.data.path, trained.dataset);
   trained.weights = weights_of_checkpoint(folder, manifest, trained.model);
+  expect_finite(folder, layout_of(trained.model), trained.weights);
   return trained;
 }
 
@@ -362,8 +363,8 @@ TestResult evaluate(transport::World& world, const Experiment& experiment,
       world, std::array{own.sums.loss, own.sums.correct, own.sums.samples, own.not_finite});
   if (not_finite > 0.0) {
     throw NumericError(
-        fmt::format("{}: the model gives NaN or Inf for {} of {} test images: its weights contain "
-                    "NaN or Inf, or are much too large; rondo inspect shows them",
+        fmt::format("{}: the model gives NaN or Inf for {} of {} test images: its weights are "
+                    "much too large; rondo inspect shows them",
                     weights.string(), not_finite, samples));
   }
   const LossSums all{loss, correct, samples};

@@ -16,6 +16,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <rondo/tensor/elementwise.hpp>
 #include <rondo/train/weights.hpp>
 
 #include "config/key.hpp"
@@ -94,6 +95,14 @@ bool matches_any(Patterns patterns, std::string_view name) {
   return std::ranges::any_of(patterns, [&](const auto& pattern) { return matches(pattern, name); });
 }
 
+// Files may hold them, but no model that has them sees anything.
+void expect_finite(const std::filesystem::path& source, const std::string& tensor,
+                   std::span<const float> values) {
+  if (tensor::all_finite(values)) return;
+  fail_on_file(source, fmt::format("the tensor \"{}\" contains NaN or Inf", tensor),
+               "give weights from before the training diverged; rondo inspect counts such values");
+}
+
 void read_parts(const SafetensorsFile& file, const Parameters& parameters, Patterns skip,
                 std::span<float> into) {
   std::vector<float> whole;
@@ -102,6 +111,7 @@ void read_parts(const SafetensorsFile& file, const Parameters& parameters, Patte
     const SafetensorsFile::Entry& entry = entry_of(file, parameter);
     whole.resize(entry.elements());
     file.read(entry, whole);
+    expect_finite(file.path(), parameter.name, whole);
     for_each_stretch(parameter, [&](std::size_t in_part, std::size_t in_whole, std::size_t size) {
       std::ranges::copy(std::span(whole).subspan(in_whole, size),
                         into.begin() + static_cast<std::ptrdiff_t>(parameter.offset + in_part));
@@ -262,6 +272,17 @@ void load_weights(const SafetensorsFile& file, const ParameterLayout& layout,
   expect_names_and_shapes(source, layout, skip);
   read_parts(source, layout.parameters, skip, parameters);
   read_parts(source, layout.statistics, skip, statistics);
+}
+
+void expect_finite(const std::filesystem::path& source, const ParameterLayout& layout,
+                   const ModelWeights& weights) {
+  const auto expect = [&](const Parameters& parameters, std::span<const float> values) {
+    for (const Parameter& one : parameters) {
+      expect_finite(source, one.name, values.subspan(one.offset, one.size()));
+    }
+  };
+  expect(layout.parameters, weights.parameters);
+  expect(layout.statistics, weights.statistics);
 }
 
 namespace {

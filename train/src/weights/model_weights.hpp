@@ -45,10 +45,14 @@ void expect_weights(const SafetensorsFile& source, const ParameterLayout& layout
 
 // Reads what `layout` says that this rank holds, but for what matches a pattern of `skip`: that
 // stays as it is, whatever the file has of it. A file of PyTorch's will do: its counters of batches
-// are passed over. Throws as expect_weights().
+// are passed over. Throws as expect_weights(), and DataError where a tensor contains NaN or Inf.
 void load_weights(const SafetensorsFile& source, const ParameterLayout& layout,
                   std::span<float> parameters, std::span<float> statistics,
                   std::span<const std::string> skip = {});
+
+// Throws DataError that names `source` and the first tensor that contains NaN or Inf.
+void expect_finite(const std::filesystem::path& source, const ParameterLayout& layout,
+                   const ModelWeights& weights);
 
 // What the file says of the images that its model takes: a data set without images, but with their
 // shape. Nothing when it does not say all of it, as a file of PyTorch's. Throws DataError where it

@@ -21,7 +21,7 @@ struct TrainedModel {
 
 /// The model of that name or description with the weights of a safetensors file, as
 /// model.safetensors of a run's folder, or one that PyTorch has written. Throws DataError where the
-/// file cannot be read or is another model's.
+/// file cannot be read, is another model's, or contains NaN or Inf.
 [[nodiscard]] RONDO_TRAIN_API TrainedModel load_trained(const Model& model,
                                                         const std::filesystem::path& file);
 
