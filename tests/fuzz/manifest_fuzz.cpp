@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/manifest.hpp"
+#include "weights/checksum.hpp"
 
 // The names are libFuzzer's.
 extern "C" {

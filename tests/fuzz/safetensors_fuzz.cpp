@@ -57,13 +57,13 @@ class MemoryFile {
 
 void read_all(const SafetensorsFile& file) {
   std::vector<float> values;
-  for (const SafetensorsFile::Entry& entry : file.entries()) {
+  file.read_all([&](const SafetensorsFile::Entry& entry) {
     require(entry.elements() <= entry.bytes.size());
     require(file.find(entry.name) != nullptr);
-    if (!entry.has_floats()) continue;
+    if (!entry.has_floats()) return;
     values.resize(entry.elements());
     file.read(entry, values);
-  }
+  });
 }
 
 void try_file(const void* data, std::size_t size) {

@@ -87,6 +87,32 @@ class TrainedModelTest : public testing::Test {
     EXPECT_THAT(lines(ended.err), testing::Contains(HasSubstr(text)));
   }
 
+  static void expect_refused_everywhere(const std::string& file, const std::string& problem) {
+    expect_refused({"predict", config(), in("red.ppm"), "--weights", file}, 3, problem);
+    expect_refused({"eval", config(), "--weights", file, "-n", "2"}, 3, problem);
+    expect_refused({"export", config(), "--weights", file, "-o", in("out.safetensors")}, 3,
+                   problem);
+    expect_refused(
+        {"train", config(), "--set", "model.weights=\"" + file + "\"", "--out", in("new")}, 3,
+        problem);
+  }
+
+  // The run's model, all of whose bytes are `byte`. The file begins with the length of its header;
+  // behind that are the values.
+  static std::string with_values_of(char byte) {
+    std::string model = contents(run() + "/model.safetensors");
+    std::uint64_t header = 0;
+    std::memcpy(&header, model.data(), sizeof header);
+    std::ranges::fill(std::span(model).subspan(sizeof header + header), byte);
+    return model;
+  }
+
+  // As a program writes it that knows nothing of it.
+  static std::string without_checksum(std::string model) {
+    const std::string key = "rondo.xxh3";
+    return model.replace(model.find(key), key.size(), "other.xxh3");
+  }
+
   static json last_epoch() {
     json last;
     for (const std::string& line : lines(contents(fs::path(run()) / "metrics.jsonl"))) {
@@ -303,7 +329,7 @@ TEST_F(TrainedModelTest, InspectsAFile) {
   const Ended object = rondo({"inspect", file, "--format", "json"});
 
   EXPECT_EQ(text.status, 0) << text.err;
-  EXPECT_THAT(text.out, AllOf(HasSubstr("\ninput     [8, 8, 3]\n"), HasSubstr("conv1.weight"),
+  EXPECT_THAT(text.out, AllOf(HasSubstr("\ninput       [8, 8, 3]\n"), HasSubstr("conv1.weight"),
                               HasSubstr("16x3x3x3"), HasSubstr(" elements, ")));
   EXPECT_THAT(lines(csv.out)[0],
               "name,type,shape,elements,bytes,norm,mean,min,max,not_finite,histogram");
@@ -330,33 +356,30 @@ TEST_F(TrainedModelTest, ShowsNoStatisticsOfATensorThatHasNoFiniteValue) {
 }
 
 TEST_F(TrainedModelTest, JudgesNothingWithWeightsThatAreNotFinite) {
-  std::string model = contents(run() + "/model.safetensors");
-  // The file begins with the length of its header; behind that are the values.
-  std::uint64_t header = 0;
-  std::memcpy(&header, model.data(), sizeof header);
-  std::ranges::fill(std::span(model).subspan(sizeof header + header), '\xff');
-  write("broken-model.safetensors", model);
-
   const std::string file = in("broken-model.safetensors");
-  const std::string problem = file + ": the tensor \"conv1.weight\" contains NaN or Inf; give";
-  expect_refused({"predict", config(), in("red.ppm"), "--weights", file}, 3, problem);
-  expect_refused({"eval", config(), "--weights", file, "-n", "2"}, 3, problem);
-  expect_refused({"export", config(), "--weights", file, "-o", in("out.safetensors")}, 3, problem);
-  expect_refused({"train", config(), "--set", "model.weights=\"" + file + "\"", "--out", in("new")},
-                 3, problem);
+  write("broken-model.safetensors", without_checksum(with_values_of('\xff')));
+
+  expect_refused_everywhere(file, file + ": the tensor \"bn1.bias\" contains NaN or Inf; give");
   EXPECT_EQ(rondo({"inspect", file}).status, 0);
 }
 
-// As weights whose training has diverged, and was ended in time.
-TEST_F(TrainedModelTest, JudgesNothingWithLogitsThatAreNotFinite) {
+TEST_F(TrainedModelTest, JudgesNothingWithWeightsThatAreDamaged) {
+  const std::string file = in("damaged.safetensors");
   std::string model = contents(run() + "/model.safetensors");
-  std::uint64_t header = 0;
-  std::memcpy(&header, model.data(), sizeof header);
-  const auto values = std::span(model).subspan(sizeof header + header);
-  // Bytes of 0x7e make a number of 8e37, which times its neighbours is none.
-  std::ranges::fill(values, '\x7e');
-  write("large-model.safetensors", model);
+  model.back() = static_cast<char>(model.back() ^ 1);
+  write("damaged.safetensors", model);
+  const std::string problem = file + ": its tensors are damaged: they do not fit";
+
+  expect_refused_everywhere(file, problem);
+  expect_refused({"inspect", file}, 3, problem);
+  write("damaged.safetensors", without_checksum(model));
+  EXPECT_EQ(rondo({"inspect", file}).status, 0);
+}
+
+// Bytes of 0x7e make numbers of 8e37, which times each other are none.
+TEST_F(TrainedModelTest, JudgesNothingWithLogitsThatAreNotFinite) {
   const std::string file = in("large-model.safetensors");
+  write("large-model.safetensors", without_checksum(with_values_of('\x7e')));
 
   expect_refused({"predict", config(), in("red.ppm"), "--weights", file}, 3,
                  in("red.ppm") + ": the model gives NaN or Inf for it");

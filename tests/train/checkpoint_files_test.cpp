@@ -20,6 +20,7 @@
 #include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/seeds.hpp"
+#include "weights/checksum.hpp"
 #include "weights/durable_file.hpp"
 
 namespace rondo::train::checkpoint_files_test {

@@ -575,6 +575,38 @@ TEST_F(WeightsTest, RefusesTensorsThatAreNotFiniteByName) {
   }
 }
 
+// One bit of a weight changed what a model says, and nothing told.
+TEST_F(WeightsTest, RefusesAFileWhoseValuesWereChanged) {
+  const Model model = make_model("lenet5");
+  const std::filesystem::path path = folder_.path() / "damaged.safetensors";
+  const auto layout = layout_of(model);
+  ModelWeights weights{std::vector<float>(layout.parameter_count), {}};
+  std::iota(weights.parameters.begin(), weights.parameters.end(), 1.0F);
+  save_weights(path, model, {.name = "any", .mean = {0.0F}, .stddev = {1.0F}}, weights);
+  EXPECT_EQ(load_trained(model, path).parameters, weights.parameters);
+  std::ifstream stream(path, std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(stream), {}};
+  const std::size_t first = whole.size() - weights.parameters.size() * sizeof(float);
+  for (std::size_t place = first; place < whole.size(); place += whole.size() / 23) {
+    for (const std::size_t at : {place, whole.size() - 1 - (place - first)}) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+      std::ofstream(path, std::ios::binary) << damaged;
+
+      const auto refused = HasSubstr(path.string() + ": its tensors are damaged");
+      EXPECT_THAT(error_text<DataError>([&] { (void)load_trained(model, path); }), refused) << at;
+      EXPECT_THAT(error_text<DataError>([&] { (void)summarize_weights(path); }), refused) << at;
+    }
+  }
+
+  // Files of other programs, and of older ones, say nothing of their values.
+  std::string unsaid = whole;
+  unsaid.replace(unsaid.find(values_checksum_key), 6, "other.");
+  unsaid.back() = static_cast<char>(unsaid.back() ^ 1);
+  std::ofstream(path, std::ios::binary) << unsaid;
+  EXPECT_NE(load_trained(model, path).parameters, weights.parameters);
+}
+
 // Wrappers of PyTorch put a word before all names.
 TEST_F(WeightsTest, LeavesOutAPrefixThatAllNamesShare) {
   const ParameterLayout layout = layout_of(make_model("lenet5"));

@@ -11,12 +11,14 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
-#include <xxhash.h>
 #include <nlohmann/json.hpp>
+
+#include "weights/checksum.hpp"
 
 namespace rondo::train {
 namespace {
@@ -206,13 +208,6 @@ Manifest manifest_of(const Json& body) {
 }
 
 }  // namespace
-
-// 128 bits, so that two different parts of a run cannot meet by chance: parts with equal checksums
-// are stored once.
-std::string checksum_of(std::span<const std::byte> bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
 
 std::string to_json(const Manifest& manifest) {
   Json body = body_of(manifest);

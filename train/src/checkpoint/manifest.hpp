@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +16,6 @@ enum class Part : std::uint8_t { parameters, statistics, scheme, progress, evalu
 inline constexpr std::size_t part_count = 5;
 inline constexpr std::array<std::string_view, part_count> part_names = {
     "parameters", "statistics", "scheme", "progress", "evaluated"};
-
-// XXH3-128 of a file's bytes, as 32 hexadecimal digits.
-[[nodiscard]] std::string checksum_of(std::span<const std::byte> bytes);
 
 // A file of a checkpoint, beside its manifest.
 struct CheckpointFile {

@@ -30,6 +30,7 @@
 #include "data/dataset_type.hpp"
 #include "executor/lowering.hpp"
 #include "executor/shared_statistics.hpp"
+#include "weights/checksum.hpp"
 
 namespace rondo::train {
 namespace {

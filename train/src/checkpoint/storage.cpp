@@ -27,6 +27,7 @@
 #include <rondo/train/dataset.hpp>
 
 #include "data/dataset_type.hpp"
+#include "weights/checksum.hpp"
 #include "weights/durable_file.hpp"
 
 namespace rondo::train {

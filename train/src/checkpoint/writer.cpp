@@ -29,6 +29,7 @@
 
 #include "checkpoint/storage.hpp"
 #include "data/signals_blocked.hpp"
+#include "weights/checksum.hpp"
 
 namespace rondo::train {
 namespace {

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -96,27 +98,42 @@ bool matches_any(Patterns patterns, std::string_view name) {
 }
 
 // Files may hold them, but no model that has them sees anything.
-void expect_finite(const std::filesystem::path& source, const std::string& tensor,
-                   std::span<const float> values) {
-  if (tensor::all_finite(values)) return;
+[[noreturn]] void refuse_broken(const std::filesystem::path& source, const std::string& tensor) {
   fail_on_file(source, fmt::format("the tensor \"{}\" contains NaN or Inf", tensor),
                "give weights from before the training diverged; rondo inspect counts such values");
 }
 
-void read_parts(const SafetensorsFile& file, const Parameters& parameters, Patterns skip,
-                std::span<float> into) {
+// Where this rank's part of a tensor of a file goes.
+struct Destination {
+  const Parameter* parameter = nullptr;
+  std::span<float> values = {};  // of all parameters of its kind
+};
+using Destinations = std::map<std::string_view, Destination>;
+
+void add_destinations(const Parameters& parameters, std::span<float> values, Patterns skip,
+                      Destinations& into) {
+  for (const Parameter& one : parameters) {
+    if (!matches_any(skip, one.name)) into[one.name] = {&one, values};
+  }
+}
+
+// A file that is damaged is refused as such, whatever its tensors contain.
+void read_parts(const SafetensorsFile& file, const Destinations& destinations) {
   std::vector<float> whole;
-  for (const Parameter& parameter : parameters) {
-    if (matches_any(skip, parameter.name)) continue;
-    const SafetensorsFile::Entry& entry = entry_of(file, parameter);
+  std::optional<std::string> broken;
+  file.read_all([&](const SafetensorsFile::Entry& entry) {
+    const auto found = destinations.find(entry.name);
+    if (found == destinations.end()) return;
     whole.resize(entry.elements());
     file.read(entry, whole);
-    expect_finite(file.path(), parameter.name, whole);
-    for_each_stretch(parameter, [&](std::size_t in_part, std::size_t in_whole, std::size_t size) {
+    if (!broken && !tensor::all_finite(whole)) broken = entry.name;
+    const auto& [parameter, values] = found->second;
+    for_each_stretch(*parameter, [&](std::size_t in_part, std::size_t in_whole, std::size_t size) {
       std::ranges::copy(std::span(whole).subspan(in_whole, size),
-                        into.begin() + static_cast<std::ptrdiff_t>(parameter.offset + in_part));
+                        values.subspan(parameter->offset + in_part, size).begin());
     });
-  }
+  });
+  if (broken) refuse_broken(file.path(), *broken);
 }
 
 // PyTorch counts the batches that a batch norm has seen; nothing here depends on it.
@@ -198,6 +215,7 @@ void save_weights(const std::filesystem::path& file, const Model& model, const D
                           {"mean", fmt::format("[{}]", fmt::join(dataset.mean, ", "))},
                           {"stddev", fmt::format("[{}]", fmt::join(dataset.stddev, ", "))}};
   if (!dataset.class_names.empty()) metadata.emplace(names_key, to_text(dataset.class_names));
+  metadata.emplace(values_checksum_key, checksum_of_values(tensors));
   write_safetensors(file, tensors, metadata);
 }
 
@@ -270,15 +288,18 @@ void load_weights(const SafetensorsFile& file, const ParameterLayout& layout,
                   std::span<float> parameters, std::span<float> statistics, Patterns skip) {
   const SafetensorsFile source = with_names_of(layout, file);
   expect_names_and_shapes(source, layout, skip);
-  read_parts(source, layout.parameters, skip, parameters);
-  read_parts(source, layout.statistics, skip, statistics);
+  Destinations destinations;
+  add_destinations(layout.parameters, parameters, skip, destinations);
+  add_destinations(layout.statistics, statistics, skip, destinations);
+  read_parts(source, destinations);
 }
 
 void expect_finite(const std::filesystem::path& source, const ParameterLayout& layout,
                    const ModelWeights& weights) {
   const auto expect = [&](const Parameters& parameters, std::span<const float> values) {
     for (const Parameter& one : parameters) {
-      expect_finite(source, one.name, values.subspan(one.offset, one.size()));
+      if (tensor::all_finite(values.subspan(one.offset, one.size()))) continue;
+      refuse_broken(source, one.name);
     }
   };
   expect(layout.parameters, weights.parameters);

@@ -30,6 +30,7 @@
 #include <rondo/train/output_file.hpp>
 
 #include "data/dataset_type.hpp"
+#include "weights/checksum.hpp"
 
 namespace rondo::train {
 namespace {
@@ -108,6 +109,14 @@ void convert(std::span<const std::byte> bytes, std::span<float> out, Convert fro
 }
 
 }  // namespace
+
+std::string checksum_of_values(const std::vector<NamedTensor>& tensors) {
+  Checksum checksum;
+  for (const NamedTensor* tensor : in_file_order(tensors)) {
+    checksum.add(std::as_bytes(tensor->values));
+  }
+  return checksum.text();
+}
 
 void write_safetensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors,
                        const TensorMetadata& metadata) {
@@ -345,6 +354,23 @@ void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
                         .bytes = values.subspan(entry.begin, entry.end - entry.begin)});
   }
   if (end != values.size()) fail(fmt::format("has {} bytes of no tensor", values.size() - end));
+}
+
+// A tensor that was just hashed is still in the caches when it is taken.
+void SafetensorsFile::read_all(const std::function<void(const Entry&)>& take) const {
+  const auto expected = metadata_.find(values_checksum_key);
+  Checksum checksum;
+  for (const Entry& entry : entries_) {
+    if (expected != metadata_.end()) checksum.add(entry.bytes);
+    take(entry);
+  }
+  if (expected == metadata_.end() || checksum.text() == expected->second) return;
+  fail_on_file(path_,
+               fmt::format("its tensors are damaged: they do not fit the checksum {} of its "
+                           "metadata",
+                           values_checksum_key),
+               "take another copy of it, or export it again; a program that changes values on "
+               "purpose leaves that checksum out");
 }
 
 void SafetensorsFile::read(const Entry& entry, std::span<float> out) const {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -21,6 +22,13 @@ struct NamedTensor {
 
 // Free text that a safetensors file carries besides its tensors.
 using TensorMetadata = std::map<std::string, std::string>;
+
+// The metadata that, where they are there, say the checksum of the values of all tensors, in the
+// order of the file.
+inline constexpr const char* values_checksum_key = "rondo.xxh3";
+
+// As those metadata have it, of `tensors`.
+[[nodiscard]] std::string checksum_of_values(const std::vector<NamedTensor>& tensors);
 
 // Writes `tensors` as a safetensors file: a length, a header of JSON, the values. The order and the
 // spelling are those of the format's own library, so that a file that it has written is written
@@ -54,6 +62,10 @@ class SafetensorsFile {
 
   // The same file whose names lack their first bytes; all of them begin with `prefix`.
   [[nodiscard]] SafetensorsFile without_prefix(std::string_view prefix) const;
+
+  // Gives every tensor to `take`, in the order of the file, and goes through the bytes once. Throws
+  // DataError behind the last one where they do not fit the checksum of the metadata.
+  void read_all(const std::function<void(const Entry&)>& take) const;
 
   // The values of a tensor of F64, F32, F16 or BF16 as fp32; `out` has as many elements. Throws
   // DataError for other types.

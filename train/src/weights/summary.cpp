@@ -56,7 +56,7 @@ WeightsSummary summarize_weights(const std::filesystem::path& file) {
   const SafetensorsFile source(file);
   WeightsSummary summary{.metadata = source.metadata()};
   std::vector<float> values;
-  for (const SafetensorsFile::Entry& entry : source.entries()) {
+  source.read_all([&](const SafetensorsFile::Entry& entry) {
     TensorSummary tensor{.name = entry.name,
                          .type = entry.type,
                          .shape = entry.shape,
@@ -68,7 +68,7 @@ WeightsSummary summarize_weights(const std::filesystem::path& file) {
       tensor.statistics = statistics_of(values);
     }
     summary.tensors.push_back(std::move(tensor));
-  }
+  });
   return summary;
 }
 
