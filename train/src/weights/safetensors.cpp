@@ -36,7 +36,7 @@ namespace rondo::train {
 namespace {
 
 // A file's header is searched by name, one that is written keeps its order.
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* remedy = "give a whole safetensors file";
@@ -233,13 +233,14 @@ std::string problem_of(const RawEntry& entry, std::uint64_t values) {
 }
 
 // The JSON library would convert a number with a fraction or an exponent, whether it fits or not.
-bool are_integers(const Json& array) {
-  return std::ranges::all_of(array, [](const Json& entry) { return entry.is_number_integer(); });
+bool are_integers(const SortedJson& array) {
+  return std::ranges::all_of(array,
+                             [](const SortedJson& entry) { return entry.is_number_integer(); });
 }
 
 // Nothing where it is something else.
-std::optional<TensorMetadata> texts_in(const Json& object) {
-  const auto is_text = [](const Json& entry) { return entry.is_string(); };
+std::optional<TensorMetadata> texts_in(const SortedJson& object) {
+  const auto is_text = [](const SortedJson& entry) { return entry.is_string(); };
   if (!object.is_object() || !std::ranges::all_of(object, is_text)) return std::nullopt;
   return object.get<TensorMetadata>();
 }
@@ -303,7 +304,7 @@ void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
     refuse_length(path_, length, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
   const auto* text = reinterpret_cast<const char*>(bytes.data() + length_bytes);
-  const Json header = Json::parse(text, text + length, nullptr, false);
+  const SortedJson header = SortedJson::parse(text, text + length, nullptr, false);
   if (!header.is_object()) fail("has a header that is no JSON object");
   if (members_of({text, length}) != header.size()) fail("describes a tensor twice");
   const std::span<const std::byte> values = bytes.subspan(length_bytes + length);
@@ -330,7 +331,7 @@ void SafetensorsFile::read_header(std::span<const std::byte> bytes) {
                      .shape = content.at("shape").get<std::vector<std::int64_t>>(),
                      .begin = offsets[0],
                      .end = offsets[1]});
-    } catch (const Json::exception&) {
+    } catch (const SortedJson::exception&) {
       fail(fmt::format("describes the tensor \"{}\" without dtype, shape or data_offsets", name));
     }
     // The first mistake is reported, with the tensor's name.
