@@ -9,11 +9,14 @@ namespace {
 
 thread_local std::size_t count = 0;
 thread_local std::size_t bytes_asked_for = 0;
+[[maybe_unused]] thread_local bool fails = false;
 
 }  // namespace
 
 std::size_t rondo::test::allocations_of_this_thread() noexcept { return count; }
 std::size_t rondo::test::bytes_allocated_by_this_thread() noexcept { return bytes_asked_for; }
+rondo::test::NoMemory::NoMemory() noexcept { fails = true; }
+rondo::test::NoMemory::~NoMemory() { fails = false; }
 
 #ifdef RONDO_SANITIZED
 
@@ -40,6 +43,7 @@ namespace {
 void* allocate(std::size_t bytes, std::size_t alignment) {
   count += 1;
   bytes_asked_for += bytes;
+  if (fails) throw std::bad_alloc();
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
   if (memory == nullptr) throw std::bad_alloc();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Counts allocations. A test that includes this links support/allocations.cpp, which replaces
-// the global operator new.
+// Counts allocations, or lets them fail. A test that includes this links support/allocations.cpp,
+// which replaces the global operator new.
 
 #include <cstddef>
 
@@ -11,5 +11,15 @@ namespace rondo::test {
 [[nodiscard]] std::size_t allocations_of_this_thread() noexcept;
 /// Bytes that they asked for.
 [[nodiscard]] std::size_t bytes_allocated_by_this_thread() noexcept;
+
+/// While it lives, operator new throws std::bad_alloc on this thread; not under the sanitizers,
+/// whose hook cannot.
+class NoMemory {
+ public:
+  NoMemory() noexcept;
+  NoMemory(const NoMemory&) = delete;
+  NoMemory& operator=(const NoMemory&) = delete;
+  ~NoMemory();
+};
 
 }  // namespace rondo::test

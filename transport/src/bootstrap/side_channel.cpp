@@ -30,6 +30,7 @@
 #include <rondo/transport/error.hpp>
 
 #include "bootstrap/wait_graph.hpp"
+#include "core/best_effort.hpp"
 #include "core/blocked_signals.hpp"
 
 namespace rondo::transport::bootstrap {
@@ -159,8 +160,10 @@ class ThreadAllgather {
     const std::scoped_lock lock(mutex_);
     if (!failure_.empty()) return;
     const bool others_wait = rounds_.deadline() != AllgatherRounds::Time::max();
-    fail("rendezvous: rank " + std::to_string(rank) +
-         (others_wait ? " left before all ranks had come" : " has left"));
+    if_memory_allows([&] {
+      fail("rendezvous: rank " + std::to_string(rank) +
+           (others_wait ? " left before all ranks had come" : " has left"));
+    });
   }
 
  private:
@@ -215,7 +218,7 @@ class Inbox {
       const StatusMessage message = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
-      handler_(message);
+      if_memory_allows([&] { handler_(message); });
       lock.lock();
     }
     delivering_ = false;
@@ -266,16 +269,30 @@ class ThreadChannel final : public SideChannel {
   // the ranks that gave up because of it have left.
   void tell(const StatusMessage& message) noexcept override {
     if (message.kind == StatusMessage::Kind::left && message.rank == rank_) left_ = true;
-    if (message.kind == StatusMessage::Kind::waits) return note_wait(decode_ranks(message.text));
-    if (message.kind == StatusMessage::Kind::asks) return answer(decode_ranks(message.text));
+    if (message.kind == StatusMessage::Kind::waits) {
+      if_memory_allows([&] { note_wait(decode_ranks(message.text)); });
+      return;
+    }
+    if (message.kind == StatusMessage::Kind::asks) {
+      if_memory_allows([&] { answer(decode_ranks(message.text)); });
+      return;
+    }
     {
       const std::scoped_lock lock(hub_->order);
-      for_each_other([&](Inbox& inbox) { inbox.put(message); });
+      for_each_other([&](Inbox& inbox) { put(inbox, message); });
     }
     for_each_other([](Inbox& inbox) { inbox.deliver(); });
   }
 
  private:
+  // A message without its text seldom needs memory.
+  static void put(Inbox& inbox, const StatusMessage& message) noexcept {
+    if (if_memory_allows([&] { inbox.put(message); })) return;
+    if_memory_allows([&] {
+      inbox.put({.kind = message.kind, .rank = message.rank, .context = message.context});
+    });
+  }
+
   void note_wait(const std::vector<int>& awaited) {
     const std::scoped_lock lock(hub_->order);
     hub_->waits.set(rank_, awaited);

@@ -23,6 +23,7 @@
 
 #include "bootstrap/node_relay.hpp"
 #include "bootstrap/store_connector.hpp"
+#include "core/best_effort.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {
@@ -73,8 +74,9 @@ class StoreClient::Line final : public ServiceTask {
   void follow(shm::Descriptor leader);
   void watch(std::function<void(const StatusMessage&)> handler);
   void post_status(StatusMessage message);
-  // As a status message, unless that was posted already.
-  void post_left();
+  // The same without its text, for which there is no memory.
+  void post_without_text(const StatusMessage& message) noexcept;
+  [[nodiscard]] bool has_told_to_leave() const;
 
   // On the service thread.
   void list(std::vector<pollfd>& entries) override;
@@ -112,6 +114,7 @@ class StoreClient::Line final : public ServiceTask {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<Frame> posted_;
+  std::optional<StatusMessage> cut_;  // posted, without its text
   bool left_ = false;
   std::uint64_t round_ = 0;  // of the next allgather
   std::optional<std::vector<std::string>> parts_;
@@ -213,11 +216,17 @@ void StoreClient::Line::post_status(StatusMessage message) {
   posted_.push_back(encode(message));
 }
 
-void StoreClient::Line::post_left() {
+// The first of them counts: what follows is a consequence. Where the service thread has no memory
+// for it, either, the connection ends, and this rank is lost for the others.
+void StoreClient::Line::post_without_text(const StatusMessage& message) noexcept {
   const std::scoped_lock lock(mutex_);
-  if (left_) return;
-  left_ = true;
-  posted_.push_back(encode(StatusMessage{.kind = StatusMessage::Kind::left, .rank = rank_}));
+  if (cut_) return;
+  cut_ = StatusMessage{.kind = message.kind, .rank = message.rank, .context = message.context};
+}
+
+bool StoreClient::Line::has_told_to_leave() const {
+  const std::scoped_lock lock(mutex_);
+  return left_;
 }
 
 void StoreClient::Line::list(std::vector<pollfd>& entries) {
@@ -254,6 +263,7 @@ void StoreClient::Line::send_posted(Clock::time_point now) {
   {
     const std::scoped_lock lock(mutex_);
     posted.swap(posted_);
+    if (cut_) posted.push_back(encode(*std::exchange(cut_, std::nullopt)));
     if (new_relay_) relay_ = std::move(new_relay_);
     if (new_leader_) leader_ = std::move(new_leader_);
     // The allgathers are over: what was for them alone is not kept open.
@@ -405,7 +415,11 @@ StoreClient::StoreClient(const Credentials& credentials, StoreConnection store,
       service_(server_ ? std::vector<ServiceTask*>{line_.get(), server_.get()}
                        : std::vector<ServiceTask*>{line_.get()}) {}
 
-StoreClient::~StoreClient() { line_->post_left(); }
+StoreClient::~StoreClient() {
+  if (!line_->has_told_to_leave()) {
+    tell({.kind = StatusMessage::Kind::left, .rank = static_cast<int>(self_.rank)});
+  }
+}
 
 std::unique_ptr<StoreClient> StoreClient::serve(const Credentials& credentials,
                                                 shm::Descriptor listener, Listener kind) {
@@ -469,8 +483,12 @@ void StoreClient::watch(std::function<void(const StatusMessage&)> handler) {
   service_.wake();
 }
 
+// Words about waiting can be left out.
 void StoreClient::tell(const StatusMessage& message) noexcept {
-  line_->post_status(message);
+  const bool waits =
+      message.kind == StatusMessage::Kind::waits || message.kind == StatusMessage::Kind::asks;
+  const bool posted = if_memory_allows([&] { line_->post_status(message); });
+  if (!posted && !waits) line_->post_without_text(message);
   service_.wake();
 }
 

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "collective/blocks.hpp"
+#include "core/best_effort.hpp"
 #include "core/channel.hpp"
 #include "core/communicator_core.hpp"
 #include "core/multi_node.hpp"
@@ -47,7 +48,7 @@ bool has_failed(const Member& member) {
 void CommunicatorCore::fail(const Error& error) {
   if (!failure_ && error.code() == Errc::deadline_exceeded) world_->stalls().give_up(error);
   if (multi_node_ && !failure_ && error.code() == Errc::mismatch) {
-    world_->tell_divergence(context_, text_of(error));
+    world_->tell_divergence(context_, error);
   }
   poison(error);
 }
@@ -63,14 +64,15 @@ void CommunicatorCore::handle_divergence(const bootstrap::StatusMessage& status)
 // gets the error.
 void CommunicatorCore::poison(const Error& error) {
   if (failure_) return;
-  failure_ = error;
+  if (!if_memory_allows([&] { failure_ = error; })) failure_ = world_->lacks_memory();
   world_->stalls().note_failure(error);
   if (block_ != no_block) static_cast<void>(drain());  // what is complete is not given up
   // Members that have sent something, and do not know of the failure yet, need not wait. Not those
   // that are gone: over ofi a rank that had been stopped was seen to crash in libfabric 1.17 when
   // it received here what they had sent. A rank that does not know yet that they are gone still
   // may.
-  channel_.discard([this](int rank) { return world_->has_ended(rank); });
+  if_memory_allows(
+      [this] { channel_.discard([this](int rank) { return world_->has_ended(rank); }); });
   given_up_ = oldest_ != nullptr ? oldest_->posted.sequence : next_sequence_;
   // First: operations that are given up may wait for what they have posted on this node.
   if (multi_node_) multi_node_->poison(error);
@@ -115,9 +117,7 @@ void CommunicatorCore::publish_failure(const Error& error) {
   shm::ControlBlock& mine = group_.mine();
   // The rank that failed first says why; the others, which it has told, leave their notes empty.
   if (std::ranges::none_of(group_.members, has_failed)) {
-    mine.failure.set_text(text_of(error));
-    mine.failure.code = error.code().value();
-    mine.failure.rank = error.detail().rank;
+    write_note(mine.failure, error);
   }
   // Release: the note comes before the word.
   mine.failed.store(1, std::memory_order_release);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "core/best_effort.hpp"
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
 
@@ -119,6 +120,12 @@ std::string text_of(const Error& error) {
   const std::string what = error.what();
   const std::string suffix = ": " + error.code().message();
   return what.ends_with(suffix) ? what.substr(0, what.size() - suffix.size()) : what;
+}
+
+void write_note(shm::FailureNote& note, const Error& error) noexcept {
+  note.code = error.code().value();
+  note.rank = error.detail().rank;
+  if (!if_memory_allows([&] { note.set_text(text_of(error)); })) note.set_text(error.what());
 }
 
 }  // namespace rondo::transport

@@ -36,4 +36,7 @@ class WorldCore;
 /// What an Error says, without what its code adds: a rank that is told adds that again.
 [[nodiscard]] std::string text_of(const Error& error);
 
+/// Notes for peers why this rank fails; without memory, what the code adds stays in the text.
+void write_note(shm::FailureNote& note, const Error& error) noexcept;
+
 }  // namespace rondo::transport

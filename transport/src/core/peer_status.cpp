@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bootstrap/wire.hpp"
+#include "core/best_effort.hpp"
 
 namespace rondo::transport {
 
@@ -32,8 +33,10 @@ void PeerStatus::update(const StatusMessage& status) {
       auto& state = departures_[static_cast<std::size_t>(status.rank)];
       if (status.kind == StatusMessage::Kind::left) {
         const std::scoped_lock lock(mutex_);
-        last_collectives_[static_cast<std::size_t>(status.rank)] =
-            decode_last_collectives(status.text);
+        if_memory_allows([&] {
+          last_collectives_[static_cast<std::size_t>(status.rank)] =
+              decode_last_collectives(status.text);
+        });
       }
       // Only this thread writes; release: whoever sees the state sees all that was told before.
       if (state.load(std::memory_order_relaxed) == 0) {
@@ -45,7 +48,9 @@ void PeerStatus::update(const StatusMessage& status) {
     }
     case StatusMessage::Kind::aborted: {
       const std::scoped_lock lock(mutex_);
-      if (!aborted_) aborted_ = status;
+      if (aborted_) return;
+      aborted_ = StatusMessage{.kind = status.kind, .rank = status.rank};
+      if_memory_allows([&] { aborted_->text = status.text; });
       has_aborted_.store(true, std::memory_order_release);
       return;
     }

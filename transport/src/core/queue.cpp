@@ -14,6 +14,7 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/blocks.hpp"
+#include "core/best_effort.hpp"
 #include "core/channel.hpp"
 #include "core/communicator_core.hpp"
 #include "core/multi_node.hpp"
@@ -145,14 +146,16 @@ CommunicatorCore::~CommunicatorCore() {
   pool_.clear();
   if (log_ != nullptr) world_->recorder().close_log(*log_);
   if (multi_node_) {
-    world_->note_last_collective({.context = context_,
-                                  .members = multi_node_->members_hash(),
-                                  .sequence = failure_ ? given_up_ - 1 : last_sequence()});
+    if_memory_allows([this] {
+      world_->note_last_collective({.context = context_,
+                                    .members = multi_node_->members_hash(),
+                                    .sequence = failure_ ? given_up_ - 1 : last_sequence()});
+    });
   }
   // After a failure peers may still look into the block, and messages may still come to the port:
   // neither is ever used again.
   if (failure_) return;
-  if (block_ != no_block) world_->retire(*this);
+  if (block_ != no_block) if_memory_allows([this] { world_->retire(*this); });
   if (owns_port_) world_->release_port(group_.members[group_.index()].port);
 }
 
@@ -416,8 +419,7 @@ bool CommunicatorCore::progress() {
     fail(error);
     return true;
   } catch (const std::bad_alloc&) {
-    fail(Error(Errc::out_of_memory,
-               "rank " + std::to_string(world_->rank()) + " has no memory left for an operation"));
+    fail(world_->lacks_memory());
     return true;
   }
 }

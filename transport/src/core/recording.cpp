@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/best_effort.hpp"
 #include "core/communicator_core.hpp"
 #include "core/world_core.hpp"
 #include "recorder/recorder.hpp"
@@ -96,12 +97,14 @@ std::filesystem::path WorldCore::dump_folder() const {
 void WorldCore::note_failure(const Error& error) noexcept {
   if (!worth_dumping(error)) return;
   recorder_.note_failure(static_cast<Errc>(error.code().value()), error.what());
-  dump_own(error.code().message());
-  dump_for_others(error);
+  if_memory_allows([&] {
+    dump_own(error.code().message());
+    dump_for_others(error);
+  });
 }
 
 // Once, also when abort() calls it from another thread.
-void WorldCore::dump_own(std::string_view reason) noexcept {
+void WorldCore::dump_own(std::string_view reason) {
   const std::filesystem::path folder = dump_folder();
   if (folder.empty() || dumped_.exchange(true)) return;
   try_to_dump(*peer(my_.rank).recorder, reason, recorder::dump_path(folder, my_.rank));
@@ -109,7 +112,7 @@ void WorldCore::dump_own(std::string_view reason) noexcept {
 
 // A rank that has ended cannot do it itself. Nor, perhaps, can the one that everybody waits for: if
 // it does after all, its own record replaces this one.
-void WorldCore::dump_for_others(const Error& error) noexcept {
+void WorldCore::dump_for_others(const Error& error) {
   const std::filesystem::path folder = dump_folder();
   if (folder.empty()) return;
   for (std::size_t r = 0; r < my_.peers.size(); ++r) {

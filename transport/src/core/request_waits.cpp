@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <new>
 #include <optional>
 #include <span>
 #include <vector>
@@ -111,6 +112,8 @@ void CommunicatorCore::release(OperationRecord& record) noexcept {
     static_cast<void>(wait(record, {}));
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nothing can be thrown here
     // The communicator is poisoned; its next call tells.
+  } catch (const std::bad_alloc&) {
+    fail(world_->lacks_memory());
   }
   world_->stalls().end(record);
   record.held = false;

@@ -18,6 +18,7 @@
 #include "bootstrap/side_channel.hpp"
 #include "bootstrap/wait_graph.hpp"
 #include "bootstrap/wire.hpp"
+#include "core/best_effort.hpp"
 #include "core/names.hpp"
 #include "core/operation_record.hpp"
 #include "core/world_core.hpp"
@@ -82,7 +83,9 @@ void Stalls::end(const OperationRecord& waiter) noexcept {
   if (has_told) waiter_ = nullptr;
   if (waiter.stage == Stage::failed) return;
   const bool goes_on = waiter.failures_before == failures_;
-  if (has_told || (goes_on && waiter_ == nullptr)) tell_unless_told({});
+  if (has_told || (goes_on && waiter_ == nullptr)) {
+    if_memory_allows([this] { tell_unless_told({}); });
+  }
   if (goes_on && waiter.needs_others && waiter.stage == Stage::complete) survive_losses();
 }
 
@@ -144,15 +147,16 @@ int Stalls::fault_on_node(std::span<const int> missing) const {
 
 void Stalls::give_up(const Error& error) noexcept {
   shm::RankHeader& mine = world_->header();
-  const bool is_told = mine.gave_up.load(std::memory_order_relaxed) != 0;
-  if (is_told || world_->peer_status().gave_up()) return;
-  mine.deadline_note.code = error.code().value();
-  mine.deadline_note.rank = error.detail().rank;
-  mine.deadline_note.set_text(text_of(error));
+  bool is_told = mine.gave_up.load(std::memory_order_relaxed) != 0;
+  if_memory_allows([&] { is_told = is_told || world_->peer_status().gave_up().has_value(); });
+  if (is_told) return;
+  write_note(mine.deadline_note, error);
   // Release: the note comes before the word.
   mine.gave_up.store(1, std::memory_order_release);
-  const GaveUp told{.at_fault = error.detail().rank, .text = mine.deadline_note.text.data()};
-  world_->tell(Kind::gave_up, bootstrap::pack(told));
+  if_memory_allows([&] {
+    const GaveUp told{.at_fault = error.detail().rank, .text = mine.deadline_note.text.data()};
+    world_->tell(Kind::gave_up, bootstrap::pack(told));
+  });
 }
 
 std::optional<GaveUp> Stalls::gave_up() const {
@@ -169,16 +173,14 @@ std::optional<GaveUp> Stalls::gave_up() const {
   return world_->peer_status().gave_up();
 }
 
-void Stalls::note_failure(const Error& error) {
+void Stalls::note_failure(const Error& error) noexcept {
   failures_ += 1;
   if (error.code() != Errc::peer_lost) return;
   has_failed_since_ = true;
-  survived_.resize(world_->peers().size());
+  if_memory_allows([this] { survived_.resize(world_->peers().size()); });
   shm::RankHeader& mine = world_->header();
   if (mine.saw_loss.load(std::memory_order_relaxed) != shm::LossNote::none) return;
-  mine.loss_note.code = error.code().value();
-  mine.loss_note.rank = error.detail().rank;
-  mine.loss_note.set_text(text_of(error));
+  write_note(mine.loss_note, error);
   // Release: the note comes before the word.
   mine.saw_loss.store(shm::LossNote::there, std::memory_order_release);
 }

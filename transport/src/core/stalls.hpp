@@ -63,7 +63,7 @@ class Stalls {
   /// names, the peers of the node can read the first such error, so that none takes this rank's end
   /// for the cause; until an operation of this rank and others, posted later, has ended well: then
   /// the loss is survived.
-  void note_failure(const Error& error);
+  void note_failure(const Error& error) noexcept;
   /// Of communicators of this rank.
   [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
   /// Such a loss explains no later one.

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/best_effort.hpp"
 #include "core/communicator_core.hpp"
 #include "core/names.hpp"
 #include "shm/arena.hpp"
@@ -34,6 +35,8 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
           &lock_)),
       recorder_(peer(my_.rank).recorder, my_.rank, static_cast<int>(my_.peers.size()),
                 peer(my_.rank).info.host),
+      lacks_memory_(Errc::out_of_memory,
+                    "rank " + std::to_string(my_.rank) + " has no memory left for an operation"),
       dumped_for_(my_.peers.size()),
       peer_status_(my_.peers.size()) {
   options_.small_bytes = std::min(options_.small_bytes, shm::bulk_bytes);
@@ -68,11 +71,11 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
 WorldCore::~WorldCore() {
   event_descriptor_.reset();
   my_.fabric.reset();  // sends what is on its way; nobody holds the lock
-  if (my_.side_channel) {
-    const std::vector<LastCollective> last(last_collectives_.begin(), last_collectives_.end());
-    my_.side_channel->tell(
-        {.kind = bootstrap::StatusMessage::Kind::left, .rank = my_.rank, .text = encode(last)});
-  }
+  std::string last;
+  if_memory_allows([&] {
+    last = encode(std::vector<LastCollective>(last_collectives_.begin(), last_collectives_.end()));
+  });
+  tell(bootstrap::StatusMessage::Kind::left, std::move(last));
   my_.side_channel.reset();  // its thread calls this object no more
   // Release: a rank that sees the mark sees all that this one published before, also why it failed.
   header().left.store(1, std::memory_order_release);
@@ -193,12 +196,12 @@ bool WorldCore::tell(bootstrap::StatusMessage::Kind kind, std::string text) noex
   return true;
 }
 
-void WorldCore::tell_divergence(std::uint32_t context, std::string_view text) noexcept {
+void WorldCore::tell_divergence(std::uint32_t context, const Error& error) noexcept {
   if (!my_.side_channel) return;
-  my_.side_channel->tell({.kind = bootstrap::StatusMessage::Kind::diverged,
-                          .rank = my_.rank,
-                          .context = context,
-                          .text = std::string(text)});
+  bootstrap::StatusMessage told{
+      .kind = bootstrap::StatusMessage::Kind::diverged, .rank = my_.rank, .context = context};
+  if_memory_allows([&] { told.text = text_of(error); });
+  my_.side_channel->tell(told);
 }
 
 // Control blocks are never given back to the system, and used again as soon as no member of their
@@ -276,13 +279,14 @@ void WorldCore::abort(std::string_view reason) noexcept {
   // Release: the reason comes before the word.
   mine.aborted.store(1, std::memory_order_release);
   ring_all();
-  if (my_.side_channel) {
-    my_.side_channel->tell({.kind = bootstrap::StatusMessage::Kind::aborted,
-                            .rank = my_.rank,
-                            .text = std::string(mine.abort_reason.data())});
-  }
-  recorder_.note_failure(Errc::aborted, "this rank aborted the job: " + std::string(reason));
-  dump_own("this rank aborted the job");
+  std::string told;
+  if_memory_allows([&] { told = mine.abort_reason.data(); });
+  tell(bootstrap::StatusMessage::Kind::aborted, std::move(told));
+  constexpr std::string_view what = "this rank aborted the job";
+  std::string noted;
+  if_memory_allows([&] { noted = std::string(what) + ": " + std::string(reason); });
+  recorder_.note_failure(Errc::aborted, noted.empty() ? what : noted);
+  if_memory_allows([&] { dump_own(what); });
 }
 
 ErrorDetail WorldCore::detail_of(int rank, std::string operation) const {

@@ -195,11 +195,14 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   void set_dump_folder(const std::string& folder);
   [[nodiscard]] std::filesystem::path dump_folder() const;
 
+  /// The error of an operation for which there is no memory. To copy it needs none.
+  [[nodiscard]] const Error& lacks_memory() const noexcept { return lacks_memory_; }
+
   /// Tells the ranks of other nodes, or the store, of this rank. False when there is one node.
   bool tell(bootstrap::StatusMessage::Kind kind, std::string text) noexcept;
 
   /// Tells the ranks of other nodes that this one found a mismatch on a communicator.
-  void tell_divergence(std::uint32_t context, std::string_view text) noexcept;
+  void tell_divergence(std::uint32_t context, const Error& error) noexcept;
   /// Mismatches that other ranks have told of, some perhaps before this rank had made the
   /// communicator that they are about.
   [[nodiscard]] const std::vector<bootstrap::StatusMessage>& divergences() const noexcept {
@@ -236,8 +239,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
 
   [[nodiscard]] Error abort_error(int rank, std::string_view reason) const;
   [[nodiscard]] std::uint64_t make_block();
-  void dump_own(std::string_view reason) noexcept;
-  void dump_for_others(const Error& error) noexcept;
+  void dump_own(std::string_view reason);
+  void dump_for_others(const Error& error);
   bool progress_of_communicators();
   void handle_divergences();
   void ring_all() noexcept;
@@ -252,6 +255,7 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   WorldOptions options_;
   SharedArena arena_;
   recorder::Recorder recorder_;
+  const Error lacks_memory_;
   mutable std::mutex dump_folder_mutex_;  // of options_.dump_folder: abort() reads it
   std::atomic<bool> dumped_{false};
   std::vector<bool> dumped_for_;  // per rank
