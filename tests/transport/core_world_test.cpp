@@ -1,6 +1,11 @@
 // One rank's World without others: what it tells the store of its waits, over a side channel that
 // counts; and what is left when it cannot sleep.
 
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -115,6 +120,66 @@ TEST(WorldCoreTest, ASplitFailsOnAllRanksWhenOneLacksMemoryForItsBlock) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+std::shared_ptr<shm::Descriptor> ended_process() {
+  const ::pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  const auto process = ::syscall(SYS_pidfd_open, child, 0);
+  ::waitpid(child, nullptr, 0);
+  return std::make_shared<shm::Descriptor>(static_cast<int>(process));
+}
+
+// Three ranks of one node, of which the last has ended. Rank 0 has gone on after that, so it posts
+// another operation than rank 1.
+class MismatchAfterALossTest : public testing::Test {
+ protected:
+  MismatchAfterALossTest() {
+    std::vector<Peer> peers;
+    for (const std::uint64_t nonce : {1U, 2U, 3U}) {
+      peers.push_back({.memory = shm::RankMemory::create(shm::Reserve::of(3), nonce),
+                       .recorder = std::make_shared<recorder::Memory>(recorder::Memory::create())});
+    }
+    peers.back().process = ended_process();
+    for (int rank = 0; rank < 2; ++rank) {
+      Membership membership;
+      membership.rank = rank;
+      membership.peers = peers;
+      const auto world = std::make_shared<WorldCore>(std::move(membership), WorldOptions{});
+      communicators.push_back(world->make_world_communicator());
+    }
+  }
+
+  // Rank 1 gets it.
+  Error error() {
+    const Request barrier = communicators[0]->post(communicators[0]->prepare_barrier());
+    std::array<std::byte, 4> value{};
+    CommunicatorCore& mine = *communicators[1];
+    try {
+      mine.post(mine.prepare_broadcast({value.data(), ElementType::f32, 1, 4, 4}, 1)).wait();
+    } catch (const Error& error) {
+      return error;
+    }
+    return {Errc::aborted, "none"};
+  }
+
+  std::vector<std::shared_ptr<CommunicatorCore>> communicators;
+};
+
+TEST_F(MismatchAfterALossTest, NamesTheLostRank) {
+  const Error got = error();
+
+  EXPECT_EQ(got.code(), Errc::peer_lost);
+  EXPECT_EQ(got.detail().rank, 2);
+}
+
+TEST_F(MismatchAfterALossTest, IsAMismatchIfTheRankEndedBecauseOfIt) {
+  shm::ControlBlock& lost = *communicators[1]->group().members[2].block;
+  lost.failure.code = static_cast<std::int32_t>(Errc::mismatch);
+  lost.failure.set_text("ranks posted different operations");
+  lost.failed = 1;
+
+  EXPECT_EQ(error().code(), Errc::mismatch);
 }
 
 class StallsTest : public testing::Test {

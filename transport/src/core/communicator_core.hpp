@@ -144,6 +144,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// That failure, with what is known of its reason by now.
   [[nodiscard]] Error deferred_failure() const;
   [[nodiscard]] std::optional<int> cause_of_loss(int rank) const;
+  [[nodiscard]] std::optional<int> cause_of_mismatch(int rank) const;
   /// The error when `record` waits for `rank`, which has ended: it names the first cause that is
   /// known.
   [[nodiscard]] Error loss_of(int rank, const OperationRecord& record) const;

@@ -244,20 +244,35 @@ std::optional<int> CommunicatorCore::cause_of_loss(int rank) const {
   return world_->first_lost(true);
 }
 
+// The rank whose loss explains that `rank` has posted something else. None where the lost rank is
+// that one, or has ended because of the mismatch.
+std::optional<int> CommunicatorCore::cause_of_mismatch(int rank) const {
+  const std::optional<int> lost = world_->first_lost(true);
+  if (!lost || *lost == rank) return std::nullopt;
+  const auto member = std::ranges::find(group_.members, *lost, &Member::world_rank);
+  const bool has_noted = member != group_.members.end() && has_failed(*member) &&
+                         failure_of(*member).code() == Errc::mismatch;
+  const bool has_told =
+      std::ranges::count(world_->divergences(), *lost, &bootstrap::StatusMessage::rank) > 0;
+  return has_noted || has_told ? std::nullopt : lost;
+}
+
 // The other end of a connection closes it when it gives up. If a rank was lost, that is the reason,
 // or else if one had waited to its deadline.
 Error CommunicatorCore::deferred_failure() const {
   const Error error = deferred_failure_.value();
-  if (error.code() != Errc::peer_lost) return error;
-  const std::optional<int> lost = cause_of_loss(error.detail().rank);
+  const bool differs = error.code() == Errc::mismatch;
+  if (!differs && error.code() != Errc::peer_lost) return error;
+  const int rank = error.detail().rank;
+  const std::optional<int> lost = differs ? cause_of_mismatch(rank) : cause_of_loss(rank);
   const std::optional<GaveUp> first = world_->stalls().gave_up();
-  if (!lost && first) {
+  if (!differs && !lost && first) {
     return {
         Errc::peer_lost,
         name_rank(*world_, first->rank) + " gave up: " + first->text + "; and " + text_of(error),
         world_->detail_of(first->at_fault, error.detail().operation)};
   }
-  if (!lost || *lost == error.detail().rank) return error;
+  if (!lost || *lost == rank) return error;
   return {Errc::peer_lost, name_rank(*world_, *lost) + " is lost, and " + text_of(error),
           world_->detail_of(*lost, error.detail().operation)};
 }

@@ -473,7 +473,8 @@ void CommunicatorCore::check_all_fingerprints() {
   }
 }
 
-// Throws when `member` has posted something else under the same sequence.
+// Throws when `member` has posted something else under the same sequence. Where a rank is lost,
+// that is why: a rank that has seen it and goes on posts what the others do not expect.
 void CommunicatorCore::compare(const OperationRecord& record, std::size_t member) const {
   const std::uint64_t sequence = record.posted.sequence;
   compare(record, member, slot_of(*group_.members[member].block, sequence).fingerprint, sequence);
@@ -483,6 +484,7 @@ void CommunicatorCore::compare(const OperationRecord& record, std::size_t member
                                const shm::Fingerprint& theirs, std::uint64_t sequence) const {
   if (theirs == record.posted.fingerprint) return;
   const int peer = group_.members[member].world_rank;
+  if (const std::optional<int> lost = cause_of_mismatch(peer)) throw loss_of(*lost, record);
   const std::string mine = describe(record);
   throw Error(Errc::mismatch,
               "ranks posted different operations: rank " + std::to_string(world_->rank()) + " " +
