@@ -270,6 +270,39 @@ class UnwatchableLink final : public Link {
   std::string error_text(const Transfer& /*transfer*/) const override { return {}; }
 };
 
+// One over which something arrives all the while, and is for nobody who waits; at last it ends, so
+// that a wait which it holds back ends, too.
+class BusyLink final : public Link {
+ public:
+  void post_send(int /*peer*/, std::uint64_t /*tag*/, std::span<const std::byte> /*data*/,
+                 Transfer& /*transfer*/) override {}
+  void post_recv(int /*peer*/, std::uint64_t /*tag*/, std::span<std::byte> /*data*/,
+                 Transfer& /*transfer*/) override {}
+  bool progress() override { return std::chrono::steady_clock::now() < end_; }
+  void cancel(Transfer& /*transfer*/) override {}
+  std::optional<int> arm() override { return std::nullopt; }
+  std::string address() const override { return {}; }
+  std::string route() const override { return {}; }
+  std::string error_text(const Transfer& /*transfer*/) const override { return {}; }
+
+ private:
+  std::chrono::steady_clock::time_point end_ = std::chrono::steady_clock::now() + 20s;
+};
+
+TEST(WaitTest, TrafficOfOthersHoldsBackNeitherALimitNorALoss) {
+  Membership membership = alone(shm::Reserve::of(2));
+  membership.peers.push_back(
+      {.memory = shm::RankMemory::create(shm::Reserve::of(2), 2), .process = ended_process()});
+  membership.local = std::make_unique<BusyLink>();
+  const auto world = std::make_shared<WorldCore>(std::move(membership), WorldOptions{});
+  const auto both = world->make_world_communicator();
+  Request barrier = both->post(both->prepare_barrier());
+
+  EXPECT_FALSE(barrier.wait_for(10ms));
+  EXPECT_THROW(barrier.wait(), Error);
+  EXPECT_TRUE(world->progress());  // the traffic has not ended
+}
+
 // Peers would ring for ever, at a system call each.
 TEST(ArmTest, ARankThatCannotSleepIsNotMarkedAsleep) {
   Membership membership = alone();

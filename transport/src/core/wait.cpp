@@ -224,8 +224,9 @@ void Wait::check_aborts() {
 // all that is waited for.
 void Wait::check_failed_peers() {
   if (record_->finished() || !communicator_->failure_of_peers(*record_)) return;
-  drain_arrivals();
-  if (record_->finished()) return;
+  const std::uint64_t moves = communicator_->moves();
+  const bool drained = drain_arrivals();
+  if (record_->finished() || (!drained && communicator_->moves() != moves)) return;
   if (const auto failure = communicator_->failure_of_peers(*record_)) {
     communicator_->take_failure_of_peers(*failure);
   }
@@ -235,9 +236,11 @@ void Wait::check_failed_peers() {
 // needed, and nothing has arrived for as long as its last messages may take.
 void Wait::check_loss(const Loss& loss) {
   if (record_->finished()) return;
-  drain_arrivals();
+  const bool drained = drain_arrivals();
   if (record_->finished() || !is_loss(loss.member)) return;
-  if (is_put_off_too_long(loss.member) || is_quiet_for(loss.grace)) throw loss_error(loss);
+  if (is_put_off_too_long(loss.member) || (drained && is_quiet_for(loss.grace))) {
+    throw loss_error(loss);
+  }
 }
 
 Error Wait::loss_error(const Loss& loss) const {
@@ -270,10 +273,12 @@ bool Wait::is_put_off_too_long(std::size_t member) {
 // communicator that the lost rank need not be in, ends when nothing arrives any more.
 void Wait::check_unobserved() {
   if (record_->finished() || !find_unobserved()) return;
-  drain_arrivals();
+  const bool drained = drain_arrivals();
   if (record_->finished()) return;
   const std::optional<int> lost = find_unobserved();
-  if (lost && is_quiet_for(grace_of_left)) throw communicator_->unobserved_after(*lost, *record_);
+  if (lost && drained && is_quiet_for(grace_of_left)) {
+    throw communicator_->unobserved_after(*lost, *record_);
+  }
 }
 
 // The rank that was lost, if that is so.
@@ -291,14 +296,19 @@ bool Wait::needs_unobserved() const {
   return false;
 }
 
-// Reads once more what a peer may have stored before it ended; a mismatch explains more.
-void Wait::drain_arrivals() {
+// Reads once more what a peer may have stored before it ended; a mismatch explains more. Not for
+// long, because others may send for ever what is for other communicators: false when something
+// still moves.
+bool Wait::drain_arrivals() {
   communicator_->check_all_fingerprints();
-  while (world_.progress()) {
+  const Clock::time_point until = now_ + check_interval;
+  while (!record_->finished() && world_.progress()) {
     look_at_clock();
     idle_since_ = now_;
     put_off_losses();
+    if (now_ >= until) return false;
   }
+  return true;
 }
 
 // Of several that have ended, the first explains the others, and one that was lost those that left.

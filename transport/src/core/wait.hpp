@@ -70,7 +70,7 @@ class Wait {
   [[nodiscard]] bool is_quiet_for(std::chrono::nanoseconds grace);
   [[nodiscard]] bool is_put_off_too_long(std::size_t member);
   void throw_if_lost() const;
-  void drain_arrivals();
+  [[nodiscard]] bool drain_arrivals();
   [[nodiscard]] std::optional<Loss> find_loss() const;
   [[nodiscard]] bool is_loss(std::size_t member) const;
   [[nodiscard]] std::chrono::nanoseconds grace(std::size_t member) const;
