@@ -303,6 +303,43 @@ TEST(WaitTest, TrafficOfOthersHoldsBackNeitherALimitNorALoss) {
   EXPECT_TRUE(world->progress());  // the traffic has not ended
 }
 
+// One that keeps messages which no receive awaits, and takes no more.
+class FullLink final : public Link {
+ public:
+  void post_send(int /*peer*/, std::uint64_t /*tag*/, std::span<const std::byte> /*data*/,
+                 Transfer& /*transfer*/) override {}
+  void post_recv(int /*peer*/, std::uint64_t /*tag*/, std::span<std::byte> /*data*/,
+                 Transfer& transfer) override {
+    transfer.begin(nullptr);
+  }
+  bool progress() override { return false; }
+  void cancel(Transfer& transfer) override { transfer.end(1, 0); }
+  std::string held_back(int /*peer*/) const override { return "they take 77 bytes"; }
+  std::optional<int> arm() override { return std::nullopt; }
+  std::string address() const override { return {}; }
+  std::string route() const override { return {}; }
+  std::string error_text(const Transfer& /*transfer*/) const override { return {}; }
+};
+
+TEST(WaitTest, ItsDeadlineTellsWhatStandsBeforeTheMessageThatItAwaits) {
+  Membership membership = alone();
+  membership.peers.emplace_back().info.node = 1;
+  membership.fabric = std::make_unique<FullLink>();
+  const auto world =
+      std::make_shared<WorldCore>(std::move(membership), WorldOptions{.deadline = 10ms});
+  const auto both = world->make_world_communicator();
+  std::array<std::byte, 4> value{};
+  Request request = both->recv({value.data(), ElementType::f32, 1, 4, 4}, 1, 0);
+  try {
+    request.wait();
+    ADD_FAILURE() << "nothing has come";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::deadline_exceeded);
+    EXPECT_EQ(error.detail().rank, 1);
+    EXPECT_THAT(error.what(), HasSubstr("): they take 77 bytes"));
+  }
+}
+
 // Peers would ring for ever, at a system call each.
 TEST(ArmTest, ARankThatCannotSleepIsNotMarkedAsleep) {
   Membership membership = alone();

@@ -386,6 +386,69 @@ TEST_P(LinkTcpTest, KeepsNothingOfWhatNobodyAwaits) {
   EXPECT_TRUE(finish(sending) && sending.done());
 }
 
+// It awaits the last of them.
+class LinkTcpFloodTest : public testing::Test {
+ protected:
+  static constexpr std::uint64_t messages = 20;
+  static constexpr std::size_t most = 3000;
+
+  LinkTcpFloodTest() {
+    for (int rank = 0; rank < 2; ++rank) {
+      LinkOptions options{.rank = rank, .size = 2, .provider = "", .device = "lo"};
+      options.most_unexpected = most;
+      links.push_back(open_plugin("tcp", options));
+    }
+    links[0]->connect(1, links[1]->address());
+    links[1]->connect(0, links[0]->address());
+    links[1]->post_recv(0, messages - 1, last, awaited);
+    for (std::uint64_t tag = 0; tag < messages; ++tag) {
+      links[0]->post_send(1, tag, data, sends[tag]);
+    }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (links[1]->held_back(0).empty() && awaited.pending() &&
+           std::chrono::steady_clock::now() < end) {
+      progress_all();
+    }
+  }
+  void progress_all() {
+    for (const auto& link : links) link->progress();
+  }
+
+  const Bytes data = pattern(1000, 3);
+  Bytes last = Bytes(1000);
+  std::array<Transfer, messages> sends;
+  Transfer awaited;
+  std::vector<std::unique_ptr<Link>> links;
+};
+
+TEST_F(LinkTcpFloodTest, KeepsNoMoreThanItMayOfWhatNobodyAwaits) {
+  for (int i = 0; i < 1'000; ++i) progress_all();
+
+  EXPECT_TRUE(awaited.pending());
+  EXPECT_THAT(links[1]->held_back(0), testing::ContainsRegex("take 3[0-9]{3} bytes here"));
+}
+
+TEST_F(LinkTcpFloodTest, GoesOnWhenReceivesForItArePosted) {
+  for (std::uint64_t tag = 0; tag + 1 < messages; ++tag) {
+    Bytes room(data.size());
+    Transfer receiving;
+    links[1]->post_recv(0, tag, room, receiving);
+    while (receiving.pending()) progress_all();
+    EXPECT_EQ(room, data);
+  }
+  while (awaited.pending()) progress_all();
+
+  EXPECT_EQ(last, data);
+  EXPECT_EQ(links[1]->held_back(0), "");
+}
+
+TEST_F(LinkTcpFloodTest, GoesOnWhenItIsDiscarded) {
+  links[1]->discard(0, 0, 0);
+  while (awaited.pending()) progress_all();
+
+  EXPECT_EQ(last, data);
+}
+
 // The peer gets what the message was, although its memory has been used for something else.
 TEST_P(LinkTcpTest, SendsTheRestOfACancelledMessageFromACopy) {
   exchange(0, 1, 1, pattern(10, 1));

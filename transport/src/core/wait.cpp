@@ -369,6 +369,7 @@ void Wait::check_deadline() {
   // A message has failed already, and nobody has told why.
   if (communicator_->has_deferred_failure()) throw Error(communicator_->deferred_failure());
   throw_if_lost();
+  throw_if_held_back(missing);
   const std::optional<Fault> fault = world_.stalls().find_fault(missing, fault_search_);
   if (fault) throw_deadline(missing, *fault);
 }
@@ -400,17 +401,30 @@ void Wait::report_stall(const std::vector<int>& missing) {
                              .duration = waited});
 }
 
+std::string Wait::what_waited() const {
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin_);
+  return communicator_->describe(*record_) + " on rank " + std::to_string(world_.rank()) +
+         " waited " + std::to_string(waited.count()) + " ms, its deadline, for ";
+}
+
+// It may have sent what is awaited, behind messages that this rank cannot keep.
+void Wait::throw_if_held_back(const std::vector<int>& missing) const {
+  for (const int rank : missing) {
+    const Link* const link = world_.link_to(rank);
+    const std::string why = link == nullptr ? "" : link->held_back(rank);
+    if (why.empty()) continue;
+    throw Error(Errc::deadline_exceeded, what_waited() + name_rank(world_, rank) + ": " + why,
+                world_.detail_of(rank, communicator_->describe(*record_)));
+  }
+}
+
 void Wait::throw_deadline(const std::vector<int>& missing, const Fault& fault) const {
   std::string names;
   for (const int rank : missing) names += (names.empty() ? "" : ", ") + name_rank(world_, rank);
-  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin_);
-  const std::string operation = communicator_->describe(*record_);
   throw Error(Errc::deadline_exceeded,
-              operation + " on rank " + std::to_string(world_.rank()) + " waited " +
-                  std::to_string(waited.count()) + " ms, its deadline, for " +
-                  (names.empty() ? "its peers" : names) + fault.clause +
+              what_waited() + (names.empty() ? "its peers" : names) + fault.clause +
                   ", alive but not taking part; stopped, or much slower than a deadline allows?",
-              world_.detail_of(fault.rank, operation));
+              world_.detail_of(fault.rank, communicator_->describe(*record_)));
 }
 
 // Until the operation runs, some rank has not posted it: that time is waiting. Later time is

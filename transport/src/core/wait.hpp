@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <rondo/transport/error.hpp>
@@ -76,6 +77,8 @@ class Wait {
   [[nodiscard]] std::chrono::nanoseconds grace(std::size_t member) const;
   void check_deadline();
   void report_stall(const std::vector<int>& missing);
+  [[nodiscard]] std::string what_waited() const;
+  void throw_if_held_back(const std::vector<int>& missing) const;
   [[noreturn]] void throw_deadline(const std::vector<int>& missing, const Fault& fault) const;
   void note_arrival();
   void account();

@@ -53,6 +53,7 @@ class DelayedLink final : public Link {
   void discard(int peer, std::uint64_t tag, std::uint64_t mask) override {
     link_->discard(peer, tag, mask);
   }
+  [[nodiscard]] std::string held_back(int peer) const override { return link_->held_back(peer); }
   /// Nothing while messages wait for their time.
   [[nodiscard]] std::optional<int> arm() override;
   [[nodiscard]] bool rings_doorbell() const noexcept override {

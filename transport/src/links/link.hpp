@@ -79,6 +79,8 @@ struct LinkOptions {
   /// between; "" leaves it to the link.
   std::string device;
   int peers = 0;  ///< ranks that are likely to be talked to; a hint
+  /// tcp keeps no more of one peer's messages that no receive awaits when these take so many bytes.
+  std::size_t most_unexpected = std::size_t{1} << 30U;
 };
 
 /// The only interface to a wire: tagged messages between this rank and others.
@@ -119,6 +121,9 @@ class Link {
   /// bits of `mask`: it is thrown away when it comes, and also if it has come, so that the peer
   /// need not cancel it. A link whose sends can be cancelled without harm has nothing to do.
   virtual void discard(int /*peer*/, std::uint64_t /*tag*/, std::uint64_t /*mask*/) {}
+
+  /// Why this rank takes nothing more of `peer` although it awaits something; empty if it does.
+  [[nodiscard]] virtual std::string held_back(int /*peer*/) const { return {}; }
 
   /// A descriptor that becomes readable when progress() would move something; nothing when it
   /// would already, or when the link cannot tell.

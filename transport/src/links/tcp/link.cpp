@@ -55,6 +55,7 @@ class TcpLink final : public Link {
   void send_now() override;
   void cancel(Transfer& transfer) override;
   void discard(int peer, std::uint64_t tag, std::uint64_t mask) override;
+  [[nodiscard]] std::string held_back(int peer) const override;
   [[nodiscard]] std::optional<int> arm() override;
 
   [[nodiscard]] std::string address() const override { return endpoint_.address(); }
@@ -110,6 +111,7 @@ TcpLink::TcpLink(const LinkOptions& options)
                     std::generic_category().message(errno));
   }
   listed_.reserve(peers_.size());
+  for (Peer& peer : peers_) peer.keep_at_most(options.most_unexpected);
 }
 
 // Until all has been written, and the other side has it: what the kernel would still send may be
@@ -226,6 +228,14 @@ void TcpLink::cancel(Transfer& transfer) {
 
 void TcpLink::discard(int rank, std::uint64_t tag, std::uint64_t mask) {
   if (Peer* const peer = known(rank)) peer->discard(pools_, tag, mask);
+}
+
+std::string TcpLink::held_back(int rank) const {
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (!peer.is_held_back()) return {};
+  return "its messages that no receive awaits take " + std::to_string(peer.kept_bytes()) +
+         " bytes here, and no more are kept; post receives for them, or in the order in which it "
+         "sends";
 }
 
 ConnectRequest TcpLink::request() const noexcept {

@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::size_t most_messages_at_once = 16;
 // Of a message that is cancelled half sent, so much is copied at most.
-constexpr std::size_t most_kept = std::size_t{16} << 20U;
+constexpr std::size_t most_copied = std::size_t{16} << 20U;
 
 // What was sent again, or probed a full receiver, and is not answered. The kernel alone would go on
 // for a quarter of an hour. Its TCP_USER_TIMEOUT would end it sooner, but also where the other side
@@ -174,15 +174,20 @@ void Peer::post_receive(Pools& pools, Message& message) noexcept {
   }
   if (aside == nullptr) {
     posted_.push(message);
-    parse(pools);
-    if (state_ == State::failed) fail(pools, failure_);
-    return;
+  } else {
+    const bool fits = aside->data.size() <= message.bytes;
+    if (fits) std::ranges::copy(aside->data, message.data);
+    end(pools, message, fits ? Failure::none : Failure::truncated, aside->data.size());
+    release(pools, *aside);
   }
-  const bool fits = aside->data.size() <= message.bytes;
-  if (fits) std::ranges::copy(aside->data, message.data);
-  end(pools, message, fits ? Failure::none : Failure::truncated, aside->data.size());
-  aside->data = {};
-  pools.unexpected.release(*aside);
+  parse(pools);
+  if (state_ == State::failed) fail(pools, failure_);
+}
+
+void Peer::release(Pools& pools, Unexpected& aside) noexcept {
+  kept_ -= sizeof(Unexpected) + aside.data.size();
+  aside.data = {};
+  pools.unexpected.release(aside);
 }
 
 // A message that is half here comes before all of its tag that follow it.
@@ -194,8 +199,7 @@ void Peer::join_arriving(Pools& pools, Message& message) noexcept {
   } else {
     end(pools, message, Failure::truncated, arriving_.header.bytes);
   }
-  aside.data = {};
-  pools.unexpected.release(aside);
+  release(pools, aside);
 }
 
 void Peer::copy_arrived(const std::byte* from, std::byte* to) const noexcept {
@@ -221,7 +225,7 @@ void Peer::cancel(Pools& pools, Message& message) noexcept {
   std::size_t bytes = 0;
   for (std::size_t rail = 0; rail < message.header.rails; ++rail)
     bytes += rest(message, rail).size();
-  if (bytes > most_kept) return fail(pools, Failure::given_up);
+  if (bytes > most_copied) return fail(pools, Failure::given_up);
   try {
     std::vector<std::vector<std::byte>> kept;
     for (std::size_t rail = 0; rail < message.header.rails; ++rail) {
@@ -243,11 +247,9 @@ std::span<const std::byte> Peer::rest(const Message& front, std::size_t rail) co
 void Peer::discard(Pools& pools, std::uint64_t tag, std::uint64_t mask) {
   const Tags tags{.tag = tag & mask, .mask = mask};
   const auto fits = [&](const Unexpected& aside) { return tags.fit(aside.tag); };
-  while (Unexpected* aside = unexpected_.extract(fits)) {
-    aside->data = {};
-    pools.unexpected.release(*aside);
-  }
+  while (Unexpected* aside = unexpected_.extract(fits)) release(pools, *aside);
   discarded_.push_back(tags);
+  parse(pools);
 }
 
 bool Peer::is_discarded(std::uint64_t tag) const noexcept {
@@ -359,7 +361,7 @@ bool Peer::receive(Pools& pools) noexcept {
 // The stream rests while stripes of the message that it has brought are still on their rails.
 bool Peer::reads(std::size_t rail) const noexcept {
   if (state_ != State::open || !awaits()) return false;
-  if (rail == 0) return !arriving_.active || arriving_.left() > 0;
+  if (rail == 0) return !held_back_ && (!arriving_.active || arriving_.left() > 0);
   return arriving_.active && rail < arriving_.header.rails &&
          rails_[rail - 1].received < arriving_.header.stripe(rail).size();
 }
@@ -429,19 +431,26 @@ bool Peer::parse(Pools& pools) noexcept {
       moved = true;
     }
     if (posted_.empty() || filled_ - parsed_ < sizeof(Header)) return moved;
-    begin_arriving(pools);
+    if (!begin_arriving(pools)) return moved;
   }
 }
 
-// A message for which there is no receive yet is kept, because the awaited one is behind it.
-void Peer::begin_arriving(Pools& pools) noexcept {
-  arriving_ = {.active = true};
-  std::memcpy(&arriving_.header, buffer_->data() + parsed_, sizeof(Header));
-  parsed_ += sizeof(Header);
-  const auto& [tag, bytes, rails] = arriving_.header;
-  if (rails < 1 || rails > rails_.size() + 1) return fail(pools, failure_of(EPROTO));
+// A message for which there is no receive yet is kept, because the awaited one is behind it. False
+// if that would be one too many, or if the connection has failed.
+bool Peer::begin_arriving(Pools& pools) noexcept {
+  Header header;
+  std::memcpy(&header, buffer_->data() + parsed_, sizeof(Header));
+  const auto& [tag, bytes, rails] = header;
+  if (rails < 1 || rails > rails_.size() + 1) {
+    fail(pools, failure_of(EPROTO));
+    return false;
+  }
   Message* const receive =
       posted_.extract([&](const Message& other) { return other.header.tag == tag; });
+  held_back_ = receive == nullptr && kept_ >= most_kept_ && !is_discarded(tag);
+  if (held_back_) return false;
+  arriving_ = {.active = true, .header = header};
+  parsed_ += sizeof(Header);
   if (receive != nullptr && bytes > receive->bytes) {
     end(pools, *receive, Failure::truncated, bytes);
   } else if (receive != nullptr) {
@@ -451,11 +460,14 @@ void Peer::begin_arriving(Pools& pools) noexcept {
       Unexpected& aside = pools.unexpected.acquire();
       arriving_.aside = &aside;
       aside.tag = tag;
+      kept_ += sizeof(Unexpected);
       aside.data.resize(bytes);
+      kept_ += bytes;
     } catch (const std::exception&) {
       fail(pools, Failure::no_memory);
     }
   }
+  return state_ == State::open;
 }
 
 void Peer::end_arriving(Pools& pools) noexcept {
@@ -507,8 +519,9 @@ void Peer::fail(Pools& pools, Failure failure) noexcept {
   for (Rail& rail : rails_) rail.close();
   fail_sends(pools, failure);
   if (arriving_.receive != nullptr) end(pools, *arriving_.receive, failure, 0);
-  if (arriving_.aside != nullptr) pools.unexpected.release(*arriving_.aside);
+  if (arriving_.aside != nullptr) release(pools, *arriving_.aside);
   arriving_ = {};
+  held_back_ = false;
   while (!posted_.empty()) end(pools, posted_.pop(), failure, 0);
 }
 

@@ -90,7 +90,8 @@ void end(Pools& pools, Message& message, Failure failure, std::size_t bytes) noe
 /// kernel has all of it. The socket is read only while a receive is posted, or a message is
 /// half here: what nobody awaits stays with the kernel, which holds the sender up. A message goes
 /// from the kernel straight to where its receive wants it. One that comes while a receive of
-/// another tag is awaited is kept.
+/// another tag is awaited is kept, until those kept have so many bytes that no more are taken: then
+/// receives for them must be posted first.
 ///
 /// The side that has made the connection makes one more over each further interface, a rail, once
 /// the first is open. Long messages are divided among the rails that are open; the next message
@@ -108,6 +109,7 @@ class Peer {
   };
 
   void know(const Destination& destination) noexcept;
+  void keep_at_most(std::size_t bytes) noexcept { most_kept_ = bytes; }
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] Failure failure() const noexcept { return failure_; }
   [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
@@ -153,6 +155,9 @@ class Peer {
   /// Is there anything to be written, and anything to be read for?
   [[nodiscard]] bool has_outgoing() const noexcept { return !outgoing_.empty(); }
   [[nodiscard]] bool awaits() const noexcept { return !posted_.empty() || arriving_.active; }
+  /// Is what comes next one message too many that no receive awaits?
+  [[nodiscard]] bool is_held_back() const noexcept { return held_back_; }
+  [[nodiscard]] std::size_t kept_bytes() const noexcept { return kept_; }
   /// Tells the other side that nothing more comes; it acknowledges that, and what came before.
   void finish_sending() const noexcept;
   /// Has the other side not yet acknowledged all that was written?
@@ -201,7 +206,8 @@ class Peer {
   void end_front(Pools& pools) noexcept;
   void account_sent(Pools& pools, std::size_t bytes) noexcept;
   bool parse(Pools& pools) noexcept;
-  void begin_arriving(Pools& pools) noexcept;
+  bool begin_arriving(Pools& pools) noexcept;
+  void release(Pools& pools, Unexpected& aside) noexcept;
   void end_arriving(Pools& pools) noexcept;
   [[nodiscard]] bool is_discarded(std::uint64_t tag) const noexcept;
 
@@ -215,6 +221,9 @@ class Peer {
   Fifo<Message> outgoing_;  // the first may be half written
   Fifo<Message> posted_;    // receives without a message
   Fifo<Unexpected> unexpected_;
+  std::size_t kept_ = 0;  // bytes that these take, and the one that is arriving
+  std::size_t most_kept_ = 0;
+  bool held_back_ = false;
   std::vector<Tags> discarded_;
   Arriving arriving_;
   std::unique_ptr<std::array<std::byte, buffer_bytes>> buffer_;  // what was read and not parsed
