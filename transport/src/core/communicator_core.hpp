@@ -200,6 +200,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] Progress step_on_node(OperationRecord& record);
   bool step_parts();
   bool drain();
+  void drain_all();
+  [[nodiscard]] bool finish(OperationRecord& record) const;
   void unlist_complete();
   void ring_sleepers();
   [[nodiscard]] std::uint64_t consumed_by_all() noexcept;
@@ -212,7 +214,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   [[nodiscard]] Progress step_between_nodes(OperationRecord& record);
   bool drain_headers();
   void compare_header(OperationRecord& record);
-  void divide_average(const OperationRecord& record) const;
+  [[nodiscard]] bool divide_average(OperationRecord& record) const;
   void compare_all_headers();
 
   // Failures.

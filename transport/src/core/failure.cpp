@@ -66,7 +66,7 @@ void CommunicatorCore::poison(const Error& error) {
   if (failure_) return;
   if (!if_memory_allows([&] { failure_ = error; })) failure_ = world_->lacks_memory();
   world_->stalls().note_failure(error);
-  if (block_ != no_block) static_cast<void>(drain());  // what is complete is not given up
+  drain_all();  // what is complete is not given up
   // Members that have sent something, and do not know of the failure yet, need not wait. Not those
   // that are gone: over ofi a rank that had been stopped was seen to crash in libfabric 1.17 when
   // it received here what they had sent. A rank that does not know yet that they are gone still

@@ -174,6 +174,7 @@ void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> node_scatter
 // Nothing limits how many operations are under way: each has its own header and label.
 bool CommunicatorCore::post_queued_headers() {
   for (; unpublished_ != nullptr; unpublished_ = unpublished_->next) {
+    if (unpublished_->coalesced && !unpublished_->coalesced->pack()) break;
     multi_node_->begin_headers(*unpublished_);
     unpublished_->enter(Stage::published);
   }
@@ -196,30 +197,34 @@ bool CommunicatorCore::drain_headers() {
     if (record->stage != Stage::draining) continue;
     if (!multi_node_->headers_are_through(*record)) break;
     compare_header(*record);
-    divide_average(*record);
-    record->enter(Stage::complete);
     moved = true;
+    if (!finish(*record)) break;
+    record->enter(Stage::complete);
   }
   unlist_complete();
   return moved;
 }
 
-// Between nodes ranks join sums. No rank reads or writes the output any more.
-void CommunicatorCore::divide_average(const OperationRecord& record) const {
+// Between nodes ranks join sums. No rank reads or writes the output any more. A tile of it; true
+// when all is divided.
+bool CommunicatorCore::divide_average(OperationRecord& record) const {
   const Posted& posted = record.posted;
   const shm::Fingerprint& asked = posted.fingerprint;
   const bool elsewhere =
       asked.collective == shm::Collective::reduce && !posted.is_root(group_.index());
-  if (!reduces(asked.collective) || asked.op != ReduceOp::avg || elsewhere) return;
+  if (!reduces(asked.collective) || asked.op != ReduceOp::avg || elsewhere) return true;
   const Division divide = find_division(asked.type);
   const Block& result = posted.output;
-  for_parts(group_.team, result.bytes(), [&](const TeamPart& part) {
-    for_each_run(run_bytes(result), part.begin, part.size(),
+  const std::size_t begin = record.divided;
+  record.divided += std::min(threads_of(group_.team) * joined_bytes, result.bytes() - begin);
+  for_parts(group_.team, record.divided - begin, [&](const TeamPart& part) {
+    for_each_run(run_bytes(result), begin + part.begin, part.size(),
                  [&](std::size_t row, std::size_t column, std::size_t, std::size_t length) {
                    divide(result.data + row * result.stride_bytes + column,
                           length / size_of(asked.type), group_.count());
                  });
   });
+  return record.divided == result.bytes();
 }
 
 // Whatever an algorithm waits for, a difference explains it.

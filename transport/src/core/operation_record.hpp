@@ -14,6 +14,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "collective/algorithms.hpp"
+#include "collective/blocks.hpp"
 #include "collective/team_work.hpp"
 #include "core/header_exchange.hpp"
 #include "fabric/point_to_point.hpp"
@@ -22,46 +23,59 @@
 namespace rondo::transport {
 
 /// The arrays of a coalesced allreduce, and where they lie side by side while it runs. Kept by its
-/// record, so that the next one of the same size allocates nothing.
+/// record, so that the next one of the same size allocates nothing. A call copies a tile.
 class Coalesced {
  public:
   Coalesced(SharedArena& arena, Team* team) : team_(team), memory_(&arena) {}
 
-  void pack(std::span<const Block> arrays) {
+  void begin(std::span<const Block> arrays) {
+    forget();
+    for (const Block& array : arrays) bytes_ += array.bytes();
+    memory_.resize(std::max(memory_.size(), bytes_));
     arrays_.assign(arrays.begin(), arrays.end());
-    std::size_t bytes = 0;
-    for (const Block& array : arrays) bytes += array.bytes();
-    memory_.resize(std::max(memory_.size(), bytes));
-    for_each_part([](std::byte* array, std::byte* packed, std::size_t length) {
+  }
+  /// True when all is packed.
+  [[nodiscard]] bool pack() noexcept {
+    return copy_tile(packed_, [](std::byte* array, std::byte* packed, std::size_t length) {
       std::copy_n(array, length, packed);
     });
   }
-  /// Once, when it is complete.
-  void unpack() noexcept {
-    for_each_part([](std::byte* array, std::byte* packed, std::size_t length) {
+  /// When it is complete; true when all is back.
+  [[nodiscard]] bool unpack() noexcept {
+    return copy_tile(unpacked_, [](std::byte* array, std::byte* packed, std::size_t length) {
       std::copy_n(packed, length, array);
     });
-    forget();
   }
   /// Nothing is written when it has failed.
-  void forget() noexcept { arrays_.clear(); }
+  void forget() noexcept {
+    arrays_.clear();
+    bytes_ = packed_ = unpacked_ = 0;
+  }
   [[nodiscard]] std::byte* data() noexcept { return memory_.data(); }
 
  private:
-  /// Calls copy(in an array, side by side, bytes) for parts of all arrays.
+  /// Calls copy(in an array, side by side, bytes) for parts of the arrays' bytes from `done` on;
+  /// true when these were the last.
   template <typename Copy>
-  void for_each_part(Copy copy) {
-    for_pieces(team_, [&](Pieces& pieces) {
+  bool copy_tile(std::size_t& done, Copy copy) {
+    const std::size_t begin = done;
+    done += std::min(threads_of(team_) * joined_bytes, bytes_ - begin);
+    for_parts(team_, done - begin, [&](const TeamPart& part) {
+      Pieces pieces(Range{begin + part.begin, begin + part.end});
       for (const Block& array : arrays_) {
         std::byte* const packed = memory_.data() + pieces.bytes();
-        pieces.next(array.bytes(), [&](const Range& part) {
-          copy(array.data + part.begin, packed + part.begin, part.size());
+        pieces.next(array.bytes(), [&](const Range& piece) {
+          copy(array.data + piece.begin, packed + piece.begin, piece.size());
         });
       }
     });
+    return done == bytes_;
   }
 
   Team* team_;
+  std::size_t bytes_ = 0;
+  std::size_t packed_ = 0;
+  std::size_t unpacked_ = 0;
   std::vector<Block> arrays_;
   std::pmr::vector<std::byte> memory_;
 };
@@ -117,13 +131,14 @@ struct OperationRecord {
   PointToPointCall call = PointToPointCall::send;
 
   std::unique_ptr<Coalesced> coalesced = {};  ///< made by the first that needs it
+  bool finishing = false;   ///< all ranks have done their parts, and finish() has begun
+  std::size_t divided = 0;  ///< bytes of an average between nodes
 
   OperationStorage<> storage;
   Operation* operation = nullptr;  ///< in `storage`, while running
 
   /// Also told to the flight recorder.
   void enter(Stage reached) noexcept {
-    if (reached == Stage::complete && coalesced) coalesced->unpack();
     stage = reached;
     stamp.note(reached);
   }
@@ -133,7 +148,6 @@ struct OperationRecord {
   }
   /// A small operation is complete; whoever had to wait for it tells the recorder the time.
   void end_untimed() noexcept {
-    if (coalesced) coalesced->unpack();
     stage = Stage::complete;
     stamp.note_untimed(Stage::complete);
   }

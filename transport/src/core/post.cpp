@@ -208,7 +208,7 @@ OperationRecord& CommunicatorCore::prepare_coalesced(std::span<const Block> arra
     if (!record.coalesced) {
       record.coalesced = std::make_unique<Coalesced>(world_->arena(), group_.team);
     }
-    record.coalesced->pack(arrays);
+    record.coalesced->begin(arrays);
   } catch (...) {  // the arena cannot grow
     recycle(record);
     throw;

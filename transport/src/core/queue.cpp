@@ -198,6 +198,8 @@ Request CommunicatorCore::post(OperationRecord& record) {
   record.forget_waits(round_of_checks_, world_->stalls().failures());
   record.needs_others = group_.count() > 1 && needs_all(posted.fingerprint.collective);
   record.brief = false;
+  record.finishing = false;
+  record.divided = 0;
   record.arrived = 0;
   record.listed = true;
   record.next = nullptr;
@@ -229,9 +231,10 @@ bool CommunicatorCore::publish_queued() {
         sequence > consumed_by_all() + shm::slot_count) {
       break;
     }
+    moved = true;
+    if (unpublished_->coalesced && !unpublished_->coalesced->pack()) break;
     publish(*unpublished_);
     unpublished_ = unpublished_->next;
-    moved = true;
   }
   return moved;
 }
@@ -328,7 +331,7 @@ bool CommunicatorCore::step_current() {
   group_.mine().consumed.store(consumed_, std::memory_order_release);
   group_.published = true;
   group_.counters->operations += 1;  // not before the flag, which peers wait for
-  if (record.protocol == Protocol::small) {
+  if (record.protocol == Protocol::small && finish(record)) {
     record.end_untimed();
   } else {
     record.enter(Stage::draining);
@@ -377,11 +380,32 @@ bool CommunicatorCore::drain() {
     if (record->posted.sequence > consumed_by_all_ && record->posted.sequence > consumed_by_all()) {
       break;
     }
-    record->enter(Stage::complete);
     moved = true;
+    if (!finish(*record)) break;
+    record->enter(Stage::complete);
   }
   unlist_complete();
   return moved;
+}
+
+// As far as it can be, in one call.
+void CommunicatorCore::drain_all() {
+  if (block_ != no_block) {
+    while (drain()) {
+    }
+  } else if (oldest_ != nullptr && oldest_->finishing) {
+    while (!finish(*oldest_)) {
+    }
+    oldest_->enter(Stage::complete);
+    unlist_complete();
+  }
+}
+
+// Does a tile of the work that is left when all ranks have done their parts; true when none is.
+bool CommunicatorCore::finish(OperationRecord& record) const {
+  record.finishing = true;
+  if (multi_node_ && !divide_average(record)) return false;
+  return !record.coalesced || record.coalesced->unpack();
 }
 
 // Takes complete operations off the head of the list; one in the middle stays until it is the head.

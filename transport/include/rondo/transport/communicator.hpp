@@ -79,8 +79,8 @@ class RONDO_TRANSPORT_API Communicator {
   }
 
   /// Several arrays as one allreduce: many short ones cost little more than one. All ranks pass
-  /// arrays of the same lengths in the same order. They are copied when the call is made and,
-  /// unless it fails, when the operation completes; `arrays` itself may go after the call. Long
+  /// arrays of the same lengths in the same order. They are copied before the operation begins
+  /// and, unless it fails, before it is complete; `arrays` itself may go after the call. Long
   /// arrays are reduced faster one by one, without the copies.
   template <Element T>
   [[nodiscard]] Request allreduce_coalesced(std::span<const std::span<T>> arrays,
