@@ -121,6 +121,16 @@ TEST_F(ResumedReportsTest, AResumeEventOfAnOlderVersionDoesNotCutTheRunShort) {
   EXPECT_EQ(accuracies(1)["step"], Json({10.0, 15.0}));
 }
 
+// As a run leaves it that was resumed after its start event had been damaged.
+TEST_F(ResumedReportsTest, AStartEventMayComeBehindEarlierEvents) {
+  add({epoch_event(1, 50), epoch_event(2, 60), start_event(4), resume_event(20, 4),
+       epoch_event(3, 70), epoch_event(4, 80), end_event(40)});
+
+  EXPECT_THAT(runs_[0].problems, Not(Contains(HasSubstr("start event"))));
+  EXPECT_EQ(accuracies(0)["step"], Json({10.0, 20.0, 30.0, 40.0}));
+  EXPECT_EQ(runs_[0].keys["train.epochs"], "4");
+}
+
 TEST_F(ResumedReportsTest, AComparisonTakesAnExtendedRunForWhatItIsNow) {
   Training wanted;
   wanted.experiment = train::parse_experiment(config_of(4), "wanted");

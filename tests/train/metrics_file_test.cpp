@@ -169,13 +169,17 @@ TEST_F(MetricsFileTest, AFileThatHasLostItsNameIsAnError) {
   EXPECT_EQ(lines()[1].at("step"), 3);
 }
 
-TEST_F(MetricsFileTest, APartOfALineIsCutOff) {
-  for (const char* text : {"", "{}", "{}\n", "{}\n{\"event\":"}) {
-    std::ofstream(file()) << text;
-    const MetricsFile metrics(file());
-    metrics.cut_behind_last_line();
-    EXPECT_EQ(metrics.bytes(), std::string(text).rfind('\n') + 1) << text;
-  }
+// The file is another one then, with the same name.
+TEST_F(MetricsFileTest, GoesOnBehindWhatWasPutInItsPlace) {
+  MetricsFile metrics(file());
+  metrics.write(StepEvent{.step = 1});
+
+  metrics.replace("{\"step\":2}\n");
+  metrics.write(StepEvent{.step = 3});
+
+  ASSERT_EQ(lines().size(), 2U);
+  EXPECT_EQ(lines()[0].at("step"), 2);
+  EXPECT_EQ(lines()[1].at("step"), 3);
 }
 
 // A run that was taken for one that has not begun would be replaced.

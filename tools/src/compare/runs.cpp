@@ -126,8 +126,9 @@ std::string difference_of(const RunRecord::Start& start, const Training& trainin
 // The files that a run may have written; all others are the user's. A folder that the user has
 // named may hold anything else.
 bool is_of_a_run(const std::string& name) {
-  constexpr std::array names = {"config.toml",       "find-rate.json", "metrics.jsonl",
-                                "model.safetensors", "report.html",    "token_trace.jsonl"};
+  constexpr std::array names = {"config.toml",           "find-rate.json",    "metrics.jsonl",
+                                "metrics.jsonl.damaged", "model.safetensors", "report.html",
+                                "token_trace.jsonl"};
   return std::ranges::find(names, name) != names.end() ||
          (name.starts_with("flight-rank") && name.ends_with(".json")) ||
          (name.starts_with("profile") && name.ends_with(".json"));

@@ -25,14 +25,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 6;
-constexpr int format_without_images = 5;  // of older programs
+constexpr int format_version = 7;
+constexpr int format_without_metrics_checksum = 6;  // these two of older programs
+constexpr int format_without_images = 5;
 constexpr const char* checksum_key = "xxh3";
 constexpr const char* images_key = "images";
+constexpr const char* metrics_checksum_key = "metrics_xxh3";
 constexpr std::size_t largest_text = std::size_t{256} << 20U;
 
 [[noreturn]] void refuse_manifest(const std::string& problem) {
   throw std::invalid_argument("the manifest " + problem);
+}
+
+int format_of(const Manifest& manifest) {
+  if (!manifest.images) return format_without_images;
+  return manifest.metrics_checksum.empty() ? format_without_metrics_checksum : format_version;
 }
 
 // All members but the checksum. The order is fixed, because the text is compared.
@@ -50,7 +57,7 @@ Json body_of(const Manifest& manifest) {
     }
     ranks.push_back(std::move(names));
   }
-  Json body = {{"format", manifest.images ? format_version : format_without_images},
+  Json body = {{"format", format_of(manifest)},
                {"program", manifest.program},
                {"step", manifest.step},
                {"epoch", manifest.epoch},
@@ -77,6 +84,9 @@ Json body_of(const Manifest& manifest) {
     body[images_key] = {{"name", manifest.images->name},
                         {"hwc", manifest.images->hwc},
                         {"classes", manifest.images->classes}};
+  }
+  if (format_of(manifest) == format_version) {
+    body[metrics_checksum_key] = manifest.metrics_checksum;
   }
   return body;
 }
@@ -169,8 +179,8 @@ DescribedImages images_of(const Json& images) {
 Manifest manifest_of(const Json& body) {
   // The format is looked at first: a newer one may have other members.
   const auto version = integer_of<int>(body, "format");
-  if (version != format_version && version != format_without_images) {
-    refuse_manifest(fmt::format("has the format {}, and this program reads {} and {}", version,
+  if (version < format_without_images || version > format_version) {
+    refuse_manifest(fmt::format("has the format {}, and this program reads {} to {}", version,
                                 format_without_images, format_version));
   }
   Manifest manifest{.program = body.at("program").get<std::string>(),
@@ -195,7 +205,10 @@ Manifest manifest_of(const Json& body) {
   if (const Json& accuracy = body.at("accuracy"); !accuracy.is_null()) {
     manifest.accuracy = accuracy.get<double>();
   }
-  if (version == format_version) manifest.images = images_of(body.at(images_key));
+  if (version > format_without_images) manifest.images = images_of(body.at(images_key));
+  if (version == format_version) {
+    manifest.metrics_checksum = body.at(metrics_checksum_key).get<std::string>();
+  }
   for (const Json& names : body.at("parts")) {
     auto& parts = manifest.parts.emplace_back();
     for (std::size_t part = 0; part < part_count; ++part) {

@@ -57,6 +57,7 @@ struct Manifest {
   std::string layers = {};              // checksum_of_layers()
   std::optional<double> accuracy = {};  // percent, on the test set; at the end of an epoch
   std::uint64_t metrics_bytes = 0;      // of metrics.jsonl by then
+  std::string metrics_checksum = {};    // of these; nothing in checkpoints of older programs
   std::uint64_t token_trace_bytes = 0;  // of token_trace.jsonl
   std::vector<CheckpointFile> files = {};
   // By rank: which of `files` holds which part.

@@ -16,15 +16,18 @@
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <rondo/tensor/engine.hpp>
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/output_file.hpp>
 
 #include "schemes/cyclic.hpp"
 
@@ -58,39 +61,17 @@ void cut_file(const std::filesystem::path& file, std::uint64_t length) {
   if (error) throw DataError(file.string() + ": cannot be cut: " + error.message());
 }
 
+// Where lines of a log go that cannot be read.
+std::filesystem::path damaged_file(const std::filesystem::path& log) {
+  return std::filesystem::path(log).concat(".damaged");
+}
+
 constexpr auto lock_interval = std::chrono::milliseconds(100);
 
 [[noreturn]] void fail_to_write(const std::filesystem::path& file) {
   throw DataError(file.string() + ": cannot be written: " + reason_of_last_failure() +
                   "; give the run a folder that can be written to, with enough space");
 }
-
-// What cannot be read now is not empty: the run would be taken for one that has not begun.
-class LineReader {
- public:
-  explicit LineReader(std::filesystem::path file) : path_(std::move(file)) {
-    errno = 0;
-    stream_.open(path_, std::ios::binary);
-    if (!stream_ && errno != ENOENT && errno != ENOTDIR) fail();
-  }
-
-  // With the end of the line, which a line that was cut has not; false behind the last one.
-  bool next(std::string& line) {
-    const bool any = static_cast<bool>(std::getline(stream_, line));
-    if (stream_.bad()) fail();
-    if (any && !stream_.eof()) line += '\n';
-    return any;
-  }
-
- private:
-  [[noreturn]] void fail() const {
-    throw DataError(path_.string() + ": cannot be read: " + reason_of_last_failure() +
-                    "; give the run a folder that can be read");
-  }
-
-  std::filesystem::path path_;
-  std::ifstream stream_;
-};
 
 }  // namespace
 
@@ -115,7 +96,9 @@ FolderLock::~FolderLock() {
 
 // With ios::app every line goes behind what is there, also after the file was cut. Opened before
 // training begins: a folder that cannot be written is an error then, and not after an epoch.
-MetricsFile::MetricsFile(std::filesystem::path file) : path_(std::move(file)) {
+MetricsFile::MetricsFile(std::filesystem::path file) : path_(std::move(file)) { open(); }
+
+void MetricsFile::open() {
   errno = 0;
   stream_.open(path_, std::ios::app);
   struct stat opened = {};
@@ -142,13 +125,13 @@ std::uint64_t MetricsFile::bytes() const {
 
 void MetricsFile::cut(std::uint64_t length) const { cut_file(path_, length); }
 
-void MetricsFile::cut_behind_last_line() const {
-  std::uint64_t whole = 0;
-  LineReader file(path_);
-  for (std::string line; file.next(line);) {
-    if (line.ends_with('\n')) whole += line.size();
-  }
-  cut(whole);
+void MetricsFile::replace(std::string_view text) {
+  expect_in_place();
+  stream_.close();
+  OutputFile whole(path_, "give the run a folder that can be written to, with enough space");
+  whole.write(std::as_bytes(std::span(text)));
+  whole.finish();
+  open();
 }
 
 namespace {
@@ -316,24 +299,46 @@ RunLog::RunLog(const TrainerOptions& options, int rank)
   token_trace_ = options.run_folder / "token_trace.jsonl";
 }
 
-void RunLog::expect_bytes(std::uint64_t metrics_bytes, std::int64_t step) const {
+void RunLog::continue_metrics(const LogPart& part) {
   if (!file_) return;
   const std::uint64_t bytes = file_->bytes();
-  if (bytes >= metrics_bytes) return;
-  file_->cut_behind_last_line();
-  note("metrics.jsonl has " + std::to_string(bytes) + " of " + std::to_string(metrics_bytes) +
-       " bytes: events up to step " + std::to_string(step) + " are missing");
+  if (bytes < part.bytes) {
+    note(fmt::format("metrics.jsonl has {} of {} bytes: events up to step {} are missing", bytes,
+                     part.bytes, part.step));
+  } else if (is_whole(file_->path(), part)) {
+    return file_->cut(part.bytes);
+  }
+  const SortedLog sorted = sort_lines(file_->path(), part);
+  if (!sorted.damaged.empty()) {
+    set_damaged_aside(sorted.damaged);
+    note(fmt::format("metrics.jsonl is damaged: {} cannot be read, and was moved to {}",
+                     text_of_lines(sorted.damaged_lines), damaged_file(file_->path()).string()));
+  } else if (bytes >= part.bytes) {
+    note(
+        "metrics.jsonl was changed since the checkpoint: all its lines can be read, but what they "
+        "say may be wrong");
+  }
+  file_->replace(sorted.events);
 }
 
-// What was written after the checkpoint belongs to steps that will be done again: it is cut off.
-void RunLog::resume(const RunSoFar& before, std::uint64_t metrics_bytes,
-                    std::uint64_t trace_bytes) {
+// Behind what was set aside before.
+void RunLog::set_damaged_aside(const std::string& lines) const {
+  const std::filesystem::path path = damaged_file(file_->path());
+  std::string all;
+  LineReader before(path);
+  for (std::string line; before.next(line);) all += line;
+  OutputFile aside(path, "give the run a folder that can be written to, with enough space");
+  all += lines;
+  aside.write(std::as_bytes(std::span(all)));
+  aside.finish();
+}
+
+void RunLog::resume(const RunSoFar& before, std::uint64_t trace_bytes) {
   last_epoch_ = before.last_epoch;
   best_accuracy_ = before.best_accuracy;
   seconds_before_ = before.seconds;
   undecided_ = false;
   if (!file_) return;
-  file_->cut(metrics_bytes);
   cut_file(token_trace_, trace_bytes);
 }
 
@@ -369,6 +374,7 @@ void RunLog::begin_anew() {
   file_->cut(0);
   std::error_code ignored;
   std::filesystem::remove(token_trace_, ignored);
+  std::filesystem::remove(damaged_file(file_->path()), ignored);
 }
 
 void RunLog::start(const ResumeEvent& resumed, bool file_goes_on, const Experiment& experiment) {
@@ -390,6 +396,20 @@ std::vector<std::filesystem::path> RunLog::files() const {
 }
 
 std::uint64_t RunLog::metrics_bytes() const { return file_ ? file_->bytes() : 0; }
+
+std::string RunLog::metrics_checksum(std::uint64_t bytes) const {
+  return file_ ? checksum_of_beginning(file_->path(), bytes) : std::string();
+}
+
+// As write() writes it: the first line, where nothing is damaged.
+bool RunLog::has_start() const {
+  if (!file_) return false;
+  LineReader file(file_->path());
+  for (std::string line; file.next(line);) {
+    if (line.starts_with(R"({"event":"start")")) return true;
+  }
+  return false;
+}
 
 std::uint64_t RunLog::trace_bytes() const { return file_ ? length_of(token_trace_) : 0; }
 

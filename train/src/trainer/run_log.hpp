@@ -8,6 +8,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,8 @@
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/lazy.hpp>
 #include <rondo/train/trainer.hpp>
+
+#include "trainer/damaged_log.hpp"
 
 namespace rondo::train {
 
@@ -101,8 +104,8 @@ class MetricsFile {
   [[nodiscard]] std::uint64_t bytes() const;
   /// Leaves only the first so many bytes.
   void cut(std::uint64_t length) const;
-  /// Leaves only whole lines.
-  void cut_behind_last_line() const;
+  /// Puts `text` in the place of all that the file has, or leaves it as it is. Throws DataError.
+  void replace(std::string_view text);
 
   // Each throws DataError when the line could not be written, for example because the disk is
   // full, or because another file has its name.
@@ -116,6 +119,7 @@ class MetricsFile {
   void write(const RunSummary& event);
 
  private:
+  void open();
   void write_line(const std::string& line);
   void expect_in_place() const;
 
@@ -143,11 +147,12 @@ class RunLog {
   void epoch(const EpochMetrics& metrics);
   void window(const sync::LazyWindow& event);
   void round(const sync::Round& event);
-  /// The file is that of the run, and had so many bytes after `step`. Where it has fewer, a part of
-  /// a line at its end is cut off, and a note tells.
-  void expect_bytes(std::uint64_t metrics_bytes, std::int64_t step) const;
-  /// The run goes on where the log had so many bytes; what was written later is cut off.
-  void resume(const RunSoFar& before, std::uint64_t metrics_bytes, std::uint64_t trace_bytes);
+  /// The run goes on in its folder, whose metrics.jsonl was as `part` says; what was written later
+  /// is cut off. A note where it is not as it was: lines that cannot be read are then in
+  /// metrics.jsonl.damaged, and the others stay.
+  void continue_metrics(const LogPart& part);
+  /// The run goes on; the token trace had so many bytes.
+  void resume(const RunSoFar& before, std::uint64_t trace_bytes);
   /// The run goes on in its folder, whose token trace had so many bytes. A note where it has fewer:
   /// a replay of it is refused then.
   void expect_token_trace(std::uint64_t bytes) const;
@@ -160,6 +165,10 @@ class RunLog {
   /// Whose lengths follow; none where this rank has no files.
   [[nodiscard]] std::vector<std::filesystem::path> files() const;
   [[nodiscard]] std::uint64_t metrics_bytes() const;
+  /// The checksum of so many of them; empty where this rank has no files.
+  [[nodiscard]] std::string metrics_checksum(std::uint64_t bytes) const;
+  /// Does metrics.jsonl say what was run? Not where it was lost, or damaged there.
+  [[nodiscard]] bool has_start() const;
   [[nodiscard]] std::uint64_t trace_bytes() const;
   /// Turns of a cyclic run: to metrics.jsonl, and to token_trace.jsonl beside it.
   void pushes(const std::vector<sync::Push>& events);
@@ -168,6 +177,7 @@ class RunLog {
   void end(RunSummary summary, bool by_error);
 
  private:
+  void set_damaged_aside(const std::string& lines) const;
   void break_token_trace(const std::string& why) const;
 
   bool active_;

@@ -144,11 +144,15 @@ void Trainer::restore() {
   // No rank has failed. First the later checkpoints: what those say of metrics.jsonl will not hold.
   set_aside_other_checkpoints();
   agree_on(world_, [&] {
-    if (continues_log_) log_.expect_bytes(manifest.metrics_bytes, manifest.step);
+    if (continues_log_) {
+      log_.continue_metrics({.bytes = manifest.metrics_bytes,
+                             .checksum = manifest.metrics_checksum,
+                             .step = manifest.step});
+    }
     log_.resume({.last_epoch = run_.last_epoch,
                  .best_accuracy = std::max(run_.best_accuracy, 0.0),
                  .seconds = run_.seconds},
-                manifest.metrics_bytes, manifest.token_trace_bytes);
+                manifest.token_trace_bytes);
     if (continues_log_) return log_.expect_token_trace(manifest.token_trace_bytes);
     log_.copy_token_trace(checkpoints.parent_path() / "token_trace.jsonl",
                           manifest.token_trace_bytes);
@@ -305,6 +309,7 @@ void Trainer::save_checkpoint(const Moment& moment) {
                                            .classes = model_.classes},
                  .layers = checksum_of_layers(model_),
                  .metrics_bytes = moment.metrics_bytes,
+                 .metrics_checksum = log_.metrics_checksum(moment.metrics_bytes),
                  .token_trace_bytes = moment.token_trace_bytes};
   // Between epochs the accuracy is that of these parameters; within one it would be an older one.
   if (!run_.epoch_open) about.accuracy = run_.last_epoch.accuracy;

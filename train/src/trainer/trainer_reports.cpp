@@ -92,8 +92,7 @@ void Trainer::announce() const {
     log_.start(event, experiment_);
     return;
   }
-  // A log that was lost begins anew.
-  const bool goes_on = continues_log_ && log_.metrics_bytes() > 0;
+  const bool goes_on = continues_log_ && log_.has_start();
   log_.start({.part = event,
               .epoch = run_.epoch,
               .total_step = run_.step,
