@@ -67,8 +67,10 @@ class StoreClient::Line final : public ServiceTask {
   // What the round begun has come to. Throws Error(rendezvous_failed) as soon as it has failed.
   [[nodiscard]] std::vector<std::string> wait_for_blobs(std::chrono::milliseconds limit);
   [[nodiscard]] Roster wait_for_roster(std::chrono::milliseconds limit);
-  // Why no further round can succeed; empty when it can.
+  // Why the bootstrap has failed; empty when it has not.
   [[nodiscard]] std::string failure() const;
+  // Why no allgather can succeed: also because a rank has left, which is no failure elsewhere.
+  [[nodiscard]] std::string obstacle() const;
   // From now on this rank leads its node, or is connected to the rank that does.
   void lead(std::unique_ptr<NodeRelay> relay);
   void follow(shm::Descriptor leader);
@@ -192,6 +194,11 @@ bool StoreClient::Line::decided() const {
 std::string StoreClient::Line::failure() const {
   const std::scoped_lock lock(mutex_);
   return has_left_ ? std::string() : failure_;
+}
+
+std::string StoreClient::Line::obstacle() const {
+  const std::scoped_lock lock(mutex_);
+  return failure_;
 }
 
 void StoreClient::Line::lead(std::unique_ptr<NodeRelay> relay) {
@@ -462,9 +469,10 @@ void StoreClient::gather_by_node(std::string_view key) {
   service_.wake();
 }
 
+// All ranks of the job are needed for the allgather that follows.
 shm::Descriptor StoreClient::connect_to_leader_of(const Roster& roster) const {
   std::string failure;
-  const auto has_failed = [&] { return !(failure = line_->failure()).empty(); };
+  const auto has_failed = [&] { return !(failure = line_->obstacle()).empty(); };
   shm::Descriptor leader =
       connect_to_leader(self_.job, roster, self_.rank, Clock::now() + deadline_, has_failed);
   if (leader.valid()) return leader;
