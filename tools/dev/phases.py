@@ -117,6 +117,9 @@ class Runner:
         """Wall and CPU, of all phases."""
         return time.monotonic() - self.began, children_seconds()
 
+    def minutes_left(self):
+        return (self.deadline - time.monotonic()) / 60
+
     def _wait(self, child, phase):
         try:
             child.wait(timeout=max(0.0, self.deadline - time.monotonic()))
