@@ -384,7 +384,8 @@ def main():
         check_rest(check)
     print_times(check)
     print("\n== sizes, see tools/dev/house.py")
-    print_house(pathlib.Path())
+    if not print_house(pathlib.Path()):
+        check.tally.failed.append("sizes: a budget of tools/dev/house.py is exceeded, see above")
     print()
     sys.exit(check.tally.report())
 
