@@ -290,7 +290,7 @@ Plan::Plan(std::shared_ptr<CommunicatorCore> core, OperationRecord& prototype) n
 Plan::Plan(Plan&& other) noexcept
     : core_(std::move(other.core_)), prototype_(std::exchange(other.prototype_, nullptr)) {}
 
-// What was here before is dropped with `other`.
+// The previous contents are dropped with `other`.
 Plan& Plan::operator=(Plan&& other) noexcept {
   std::swap(core_, other.core_);
   std::swap(prototype_, other.prototype_);

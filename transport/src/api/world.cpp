@@ -23,7 +23,7 @@ Team::~Team() = default;
 
 namespace {
 
-// What stands for "never", such as milliseconds::max(), would overflow in nanoseconds.
+// Durations that stand for "never", such as milliseconds::max(), would overflow in nanoseconds.
 WorldOptions bounded(WorldOptions options) {
   constexpr std::chrono::milliseconds longest = std::chrono::years(100);
   for (std::chrono::milliseconds* duration :

@@ -104,7 +104,7 @@ bool equal_in_constant_time(std::string_view left, std::string_view right) noexc
   return left.size() == right.size() && CRYPTO_memcmp(left.data(), right.data(), left.size()) == 0;
 }
 
-// What one side proves: it knows the secret, saw both nonces and says `said`.
+// The proof of one side: it knows the secret, saw both nonces and says `said`.
 std::string proof(std::string_view secret, std::string_view label, std::string_view store_nonce,
                   std::string_view rank_nonce, std::string_view said) {
   return hmac_sha256(secret, pack(label, store_nonce, rank_nonce, said));

@@ -33,7 +33,7 @@ inline constexpr std::size_t shortest_secret = 16;
 [[nodiscard]] std::string random_bytes(std::size_t count);
 [[nodiscard]] std::uint64_t random_number();
 
-/// Who a rank says that it is.
+/// The identity that a rank claims to have.
 struct RankIdentity {
   std::string job = {};
   std::uint32_t rank = 0;
@@ -62,7 +62,7 @@ struct RankIdentity {
 //   store -> rank   welcome     its host,          HMAC(secret, "store", s, r, its host)
 //
 // Fresh nonces make a recorded answer worthless; the two labels make one side's proof worthless as
-// the other's. The job is part of what is proved. What follows is neither encrypted nor signed.
+// the other's. The job is part of what is proved. Later frames are neither encrypted nor signed.
 
 /// No frame of the handshake is longer.
 inline constexpr std::size_t handshake_cap = 1024;

@@ -144,7 +144,7 @@ Membership join_over_store(LaunchInfo launch, const WorldOptions& options) {
                     });
 }
 
-// What the program leaves open, the launcher may have settled.
+// The launcher may have set options that the program leaves open.
 WorldOptions with_defaults(WorldOptions options, const LaunchInfo& launch) {
   FabricOptions& fabric = options.fabric;
   if (fabric.name == "auto" && !launch.fabric.empty()) fabric.name = launch.fabric;

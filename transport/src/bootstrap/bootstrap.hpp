@@ -29,7 +29,7 @@ namespace rondo::transport::bootstrap {
 [[nodiscard]] std::vector<std::shared_ptr<WorldCore>> make_threads(int ranks,
                                                                    const WorldOptions& options);
 
-/// What a rank has once all ranks have joined the store.
+/// A rank's line to the others, once all ranks have joined the store.
 struct JoinedStore {
   std::unique_ptr<SideChannel> channel = {};
   std::string interface = {};  ///< by which the store was reached

@@ -85,7 +85,7 @@ std::size_t best_address(const Interface& interface) {
 constexpr const char* excluded = "excluded by transport.interface";
 constexpr const char* without_address = "its interface has no address";
 
-/// Those of a host's interfaces that a pattern asks for, and where in it they stand.
+/// The interfaces of a host that a pattern asks for, and their places in the pattern.
 class Selection {
  public:
   Selection(const std::vector<Interface>& all, std::string_view pattern)
@@ -169,7 +169,7 @@ std::vector<std::string> interfaces_of(const fs::path& device, const fs::path& p
   return {names.begin(), names.end()};
 }
 
-// What two ports of InfiniBand must have in common is the upper half of their addresses; ports with
+// Two ports of InfiniBand must have the upper half of their addresses in common; ports with
 // Ethernet below them (RoCE) reach what their interfaces reach.
 void find_rdma_network(const fs::path& port, const std::vector<const Interface*>& interfaces,
                        Offer& offer) {
@@ -381,7 +381,7 @@ class Search {
     return places;
   }
 
-  // Of the node that has most.
+  // The number of places on the node that has most.
   [[nodiscard]] std::size_t most_places(const Candidate& candidate) const {
     std::size_t most = 0;
     for (const HostOffers& node : *nodes_) {
@@ -390,10 +390,10 @@ class Search {
     return most;
   }
 
-  // The rails of a node: all its ports in one network that are as fast as the fastest. Of those
-  // that the user has named one after the other, the one whose turn it is; a node that has fewer
-  // takes its last again. Of interfaces with IP one: the kernel sends over one of those in a
-  // network only.
+  // The rails of a node: all its ports in one network that are as fast as the fastest. Where the
+  // user has named several in an order, only those whose turn it is count; a node that has fewer
+  // takes its last again. TCP has one rail: the kernel sends over only one interface with IP in a
+  // network.
   static std::vector<const Offer*> best_offers(const HostOffers& node, const Candidate& candidate) {
     std::vector<const Offer*> offers = offers_in(node, candidate);
     if (offers.empty()) return offers;
@@ -410,7 +410,7 @@ class Search {
     return offers;
   }
 
-  // What `node` has of the network, and why that is of no use.
+  // Says which device `node` has in the network, if any, and why it is of no use.
   static std::string why_absent(const HostOffers& node, const std::string& kind,
                                 const std::string& network) {
     const auto found = std::ranges::find_if(node.offers, [&](const Offer& offer) {

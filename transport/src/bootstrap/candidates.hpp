@@ -40,7 +40,7 @@ struct Offer {
                                              std::string_view pattern,
                                              const std::filesystem::path& root = "/");
 
-/// What FabricOptions::name asks for.
+/// The plug-in and provider that FabricOptions::name asks for.
 struct FabricName {
   std::string plugin = {};    ///< "auto", "tcp", "ucx", "ofi", "shm"
   std::string provider = {};  ///< a UCX_TLS list, a provider of libfabric; empty: any
@@ -49,7 +49,7 @@ struct FabricName {
 /// Throws std::invalid_argument when `name` is none.
 [[nodiscard]] FabricName parse_fabric(const std::string& name);
 
-/// What a node tells all others about itself.
+/// The facts that a node tells all others about itself.
 struct HostOffers {
   int rank = 0;  ///< the first of the node
   std::string host = {};
@@ -82,7 +82,7 @@ struct Candidate {
 
   /// "tcp over eth1", as the first node sees it.
   [[nodiscard]] std::string label() const { return kind + " over " + devices.front(); }
-  /// What a rank's link is to be opened over; it is number `rank_on_node` of node `node`.
+  /// The device for the link of a rank, which is number `rank_on_node` of node `node`.
   [[nodiscard]] std::string device_of(std::size_t node, std::size_t rank_on_node) const;
   /// Neither comes before the other but for its speed.
   [[nodiscard]] bool is_beside(const Candidate& other) const noexcept {
@@ -107,13 +107,13 @@ struct Candidates {
   std::vector<std::string> left_out = {};  ///< "tcp over eth2: h3 has no such network"
 };
 
-/// The ways that `wanted` allows and all nodes have. Depends on nothing else, so all ranks come to
-/// the same.
+/// The ways that `wanted` allows and all nodes have. The result depends on nothing else, so all
+/// ranks find the same.
 ///
 /// 1. Native networks by libfabric (cxi, efa, opx, psm2, gni), then RDMA by UCX and by libfabric,
 ///    then TCP by sockets of Rondo's own, by UCX and by libfabric.
-/// 2. Of one kind: what the user has named first, each port by itself; the fastest; that of the
-///    store.
+/// 2. Within one kind: those that the user has named first, each port by itself; the fastest; that
+///    of the store.
 /// 3. The interfaces by which the store was reached are always among them: they are known to reach
 ///    the other nodes, if only by routers.
 ///

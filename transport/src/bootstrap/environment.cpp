@@ -1,4 +1,4 @@
-// What a process is told about its job, and where it runs.
+// Finds out what a process is told about its job, and where it runs.
 //
 // This source reads Rondo's own variables (the secret's are read in auth.cpp, the plug-ins' in
 // links/plugin.cpp, other launchers' in launchers.cpp). Every value is checked here, so that a

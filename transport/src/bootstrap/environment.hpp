@@ -21,7 +21,7 @@ struct Endpoint {
 /// "host:1234", "[fe80::1]:1234".
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 
-/// What a launcher told this process.
+/// The facts that a launcher told this process.
 struct LaunchInfo {
   std::string job;  ///< unique to the job: 32 hexadecimal digits
   int rank = 0;
@@ -34,7 +34,7 @@ struct LaunchInfo {
   /// Was the store's port computed from the job's name? Then a process that an earlier start of the
   /// job has left may still have it for a while.
   bool derived_port = false;
-  /// Of the job, told by the launcher; empty: read_secret() finds it.
+  /// The job's secret, told by the launcher; empty: read_secret() finds it.
   std::string secret = {};
 
   /// Inherited memory to record into (see FlightRecord), or -1: the rank makes its own.

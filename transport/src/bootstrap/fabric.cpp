@@ -35,7 +35,7 @@
 namespace rondo::transport::bootstrap {
 namespace {
 
-// What a rank tells all others about itself before there are any links.
+// The facts that a rank tells all others about itself before there are any links.
 struct AddressCard {
   int pid = 0;
   std::string host = {};
@@ -120,7 +120,7 @@ void check_one_machine(const Cards& cards) {
   }
 }
 
-// Of this host; that of the rank which lacks the plug-in is not known here.
+// The problem on this host; that of the rank which lacks the plug-in is not known here.
 std::string problem_here(std::string_view name) {
   const std::string problem = problem_of_plugin(std::string(name));
   return problem.empty() ? "" : "; here: " + problem;
@@ -165,7 +165,7 @@ std::string route_of(const Link& link, const FabricOptions& options) {
                            options.injected_bytes_per_second);
 }
 
-// What the first rank of each node tells of it; the other ranks say nothing.
+// The first rank of each node tells what the node offers; the other ranks say nothing.
 std::vector<HostOffers> exchange_offers(SideChannel& channel, const JobRank& self,
                                         const WorldOptions& options, const Cards& cards,
                                         const std::vector<int>& nodes) {

@@ -20,7 +20,7 @@ struct Interface {
   std::uint32_t megabits = 0;               ///< per second; 0: unknown
 };
 
-/// Those of this network namespace, as the kernel has them.
+/// Lists the interfaces of this network namespace, as the kernel has them.
 [[nodiscard]] std::vector<Interface> list_interfaces();
 
 /// The Mbit/s of the interface whose folder in /sys/class/net is `folder`; 0 when the kernel does
@@ -33,11 +33,11 @@ struct Interface {
 /// - "10.0.0.0/8,fd00::/16,192.168.0.7": those that have an address in there.
 /// - "^docker0,^10.0.0.0/8": all but these; an exclusion that matches nothing has no effect.
 /// - "" and exclusions alone choose among those that are up and neither loopback nor made for
-///   containers and virtual machines (docker*, veth*, br-*, virbr*, cni*). What is named is taken
-///   even if it is one of these.
+///   containers and virtual machines (docker*, veth*, br-*, virbr*, cni*). A named interface is
+///   taken even if it is one of these.
 ///
-/// What is down is passed over. Throws Error(rendezvous_failed) that lists what exists when a part
-/// of the pattern matches nothing, when it is no pattern, and when nothing is left.
+/// It passes over interfaces that are down. Throws Error(rendezvous_failed) that lists what exists
+/// when a part of the pattern matches nothing, when it is no pattern, and when nothing is left.
 [[nodiscard]] std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
                                                        std::string_view pattern);
 

@@ -55,7 +55,7 @@ std::string own_addresses(const std::string& pattern) {
   return list;
 }
 
-// What rank 0 tells the others, "COORDINATOR;SECRET", and the port of its store, if it needs one.
+// Rank 0's text for the others, "COORDINATOR;SECRET", and the port of its store, if it needs one.
 struct OpenedJob {
   std::string text = {};
   shm::Descriptor listener = {};
@@ -167,8 +167,8 @@ LaunchInfo job_by_variables(const Launcher& launcher, LaunchInfo launch, bool ne
   return launch;
 }
 
-// What `make` returns, or "!" and what it throws: the other ranks must not wait for a rank that has
-// failed before it could exchange anything.
+// Returns the result of `make`, or "!" and what it throws: the other ranks must not wait for a rank
+// that has failed before it could exchange anything.
 template <typename Make>
 std::string text_or_problem(Make make) {
   try {

@@ -148,7 +148,7 @@ void refuse_contradiction(const std::vector<Claim>& claims) {
   }
 }
 
-// What srun says of a step in which another launcher runs its daemons is about these.
+// When another launcher runs its daemons as a step of srun, srun's variables are about the daemons.
 void drop_claims_about_daemons(std::vector<Claim>& claims) {
   const bool another = std::ranges::any_of(claims, [](const Claim& claim) {
     return !claim.by_slurm && claim.source != Source::torchrun;

@@ -12,7 +12,7 @@
 #include "bootstrap/environment.hpp"
 #include "shm/memory.hpp"
 
-// What launchers other than `rondo run` tell a rank, and how its ranks find each other by that.
+// Reads what launchers other than `rondo run` tell a rank, so that their ranks find each other.
 
 namespace rondo::transport::bootstrap {
 
@@ -24,7 +24,7 @@ enum class Source {
   torchrun,  ///< from MASTER_ADDR and MASTER_PORT
 };
 
-/// What the variables of one launcher say.
+/// The facts that the variables of one launcher state.
 struct Launcher : LaunchedRank {
   Source source = Source::slurm;
   std::string said = {};  ///< for messages: "PMI_RANK=1 and PMI_SIZE=4"

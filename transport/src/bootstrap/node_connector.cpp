@@ -209,7 +209,7 @@ NodeConnector::NodeConnector(const LaunchInfo& launch, const std::vector<int>& m
                              const std::function<std::string()>& failure)
     : launch_(launch),
       members_(members),
-      // Of the ranks that map each other: those of other nodes take no addresses here.
+      // Only for ranks that map each other: those of other nodes take no addresses here.
       reserve_(shm::Reserve::of(static_cast<int>(members.size()))),
       deadline_(Clock::now() + options.rendezvous_deadline),
       process_(std::make_shared<shm::Descriptor>(
@@ -315,7 +315,7 @@ void NodeConnector::receive_from_lower() {
   }
 }
 
-// What must be equal on both; the error shows both values.
+// Checks what must be equal on both ranks; the error shows both values.
 void NodeConnector::check(const NodeCard& card) const {
   if (const std::string why = mismatch(card_.self, card.self); !why.empty()) fail_on_node(why);
   const auto refuse = [&](const std::string& option, const std::string& theirs,

@@ -18,7 +18,7 @@
 
 namespace rondo::transport::bootstrap {
 
-/// Who this rank is.
+/// The identity of this rank.
 [[nodiscard]] RankIdentity own_identity(const LaunchInfo& launch);
 
 /// From now on until it ends this process is the rank of the job, also of the job's next Worlds.
@@ -38,9 +38,9 @@ struct NodePeers {
 /// Each rank listens on a socket named by job and rank, sends its NodeCard to all lower ranks,
 /// answers all higher ones, and reads the lower ones' answers: no rank waits in a circle. A lower
 /// rank that hangs up instead of answering is still in the bootstrap of an earlier World, so it is
-/// sent the card again. What is no card is dropped. Throws Error(rendezvous_failed) that names who
-/// did not come; with the text of `failure` as soon as that tells one, such as of a rank that has
-/// ended.
+/// sent the card again. Anything but a card is dropped. Throws Error(rendezvous_failed) that names
+/// who did not come; with the text of `failure` as soon as that tells one, such as of a rank that
+/// has ended.
 [[nodiscard]] NodePeers connect_node(
     const LaunchInfo& launch, const std::vector<int>& members, const WorldOptions& options,
     const std::function<std::string()>& failure = [] { return std::string(); });
@@ -67,7 +67,7 @@ struct NodePeers {
 [[nodiscard]] shm::Descriptor accept_from(const shm::Descriptor& listener,
                                           Clock::time_point deadline);
 
-/// What two ranks of a node tell each other, beside four descriptors.
+/// The facts that two ranks of a node tell each other, beside four descriptors.
 struct NodeCard {
   RankIdentity self = {};
   int pid = 0;

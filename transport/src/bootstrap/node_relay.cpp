@@ -33,7 +33,7 @@ std::string job_of_leaders(const std::string& job, const Roster& roster) {
   return job + " leaders of " + std::to_string(roster.token);
 }
 
-// What a part costs in the frame, beside its bytes.
+// The bytes that a part takes in the frame beside its own.
 constexpr std::size_t part_header_bytes = 8;
 
 }  // namespace
@@ -125,7 +125,7 @@ bool NodeRelay::identify(Member& member, const Frame& frame) const {
   return true;
 }
 
-// Those of an earlier round can only come from a faulty rank; the store drops them, too.
+// Parts of an earlier round can only come from a faulty rank; the store drops them, too.
 void NodeRelay::add(std::uint32_t rank, Blob blob, Clock::time_point now) {
   if (blob.round < parts_.round) return;
   if (blob.round > parts_.round) {

@@ -28,10 +28,10 @@ namespace rondo::transport::bootstrap {
                                                 std::uint32_t rank, Clock::time_point deadline,
                                                 const std::function<bool()>& given_up);
 
-/// What the leader of a node does for its ranks: it gathers their parts of an allgather for the
-/// store, and passes on what the store answers.
+/// The work of a node's leader for its ranks: it gathers their parts of an allgather for the store,
+/// and passes on what the store answers.
 ///
-/// It waits for nothing and knows no failure: each rank has a connection of its own to the store,
+/// It waits for nothing and handles no failure: each rank has a connection of its own to the store,
 /// and learns there that another is lost. Parts go to the store when all of the node have come;
 /// those that came first wait 20 ms for the others, so that the store knows who is missing.
 ///
@@ -49,7 +49,7 @@ class NodeRelay {
   /// The leader's own part.
   void add(Blob blob, Clock::time_point now) { add(leader_, std::move(blob), now); }
 
-  /// What is to be sent to the store now; nothing when there is nothing (any more).
+  /// The parts that are to be sent to the store now; nothing when there are none (any more).
   [[nodiscard]] std::optional<NodeParts> take_parts(Clock::time_point now);
 
   /// To all ranks of the node that are still connected.

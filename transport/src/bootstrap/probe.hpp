@@ -22,11 +22,11 @@ struct Neighbours {
   bool operator==(const Neighbours&) const = default;
 };
 
-/// Those of `rank`, when rank r is on node `nodes[r]` and there are several: the nodes form a ring,
+/// The neighbours of `rank`, when rank r is on node `nodes[r]` of several: the nodes form a ring,
 /// and rank i of a node sends to rank i of the next, counted around where that has fewer.
 [[nodiscard]] Neighbours neighbours_of(int rank, const std::vector<int>& nodes);
 
-/// What came of it.
+/// The result of the probe on one rank.
 struct ProbeResult {
   std::string problem = {};       ///< why the link is no good; empty when it is
   std::uint64_t nanoseconds = 0;  ///< for `probe_bytes` to the next node; 0: not measured
@@ -38,15 +38,15 @@ struct ProbeResult {
   }
 };
 
-/// Of all ranks' results: the first rank on which something has failed, else the first to which
-/// nothing has come, which does not know why; the number of ranks when there is no problem.
+/// Finds in all ranks' results the first rank on which something has failed, else the first to
+/// which nothing has come, which does not know why; the number of ranks when there is no problem.
 [[nodiscard]] std::size_t first_cause(const std::vector<ProbeResult>& results);
 
 /// Do the results tell of silence alone? Then another library cannot do better. Where something has
 /// failed on a rank, its neighbours are silent, too, which says nothing of the wire.
 [[nodiscard]] bool carries_nothing(const std::vector<ProbeResult>& results);
 
-/// What is sent to measure the speed.
+/// The size of a message that measures the speed.
 inline constexpr std::size_t probe_bytes = std::size_t{512} << 10U;
 
 /// Sends a message of 32 KiB to the next node, and receives those of the previous one; all are

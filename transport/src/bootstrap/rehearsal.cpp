@@ -7,7 +7,7 @@
 // made and read by the same functions. Leaders read all parts of each round and look whether each
 // is what its rank has sent.
 //
-// What a rank sends in a round is about as long as in a job of several machines over TCP or UCX.
+// A rank sends about as much in a round as in a job of several machines over TCP or UCX.
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -67,7 +67,7 @@ class PlayedRank {
   PlayedRank(const Credentials& credentials, std::string node, Connection connection)
       : credentials_(&credentials), node_(std::move(node)), connection_(std::move(connection)) {}
 
-  /// Of this rank; rank 0 is a member from the beginning.
+  /// For rank 0, which is a member from the beginning.
   void begin_as_member() { ask_for_roster(); }
 
   [[nodiscard]] const Connection& connection() const noexcept { return connection_; }
@@ -102,7 +102,7 @@ class PlayedRank {
     }
   }
 
-  // That another rank is lost: the store could not send to it for too long.
+  // The store says that another rank is lost: it could not send to that rank for too long.
   [[noreturn]] void take_status(const Frame& frame) const {
     const auto message = decode_status(frame.payload);
     fail_as_rank("the store says: " + (message ? printable(message->text) : "nothing readable"));
@@ -183,7 +183,7 @@ class StoreProcess {
     rank_zero_ = shm::Descriptor(ends[0]);
     shm::Descriptor own(ends[1]);
 #if defined(__GLIBC__)
-    // What an earlier rehearsal has freed would count as the child's.
+    // Memory that an earlier rehearsal has freed would count as the child's.
     ::malloc_trim(0);
 #endif
     process_ = ::fork();
@@ -331,7 +331,7 @@ BootstrapCost rehearse_bootstrap(int ranks, int ranks_per_node,
   if (ranks < 1 || ranks_per_node < 1) {
     throw Error(Errc::rendezvous_failed, "rehearsal: a bootstrap has at least one rank on a node");
   }
-  // Of each process: the store inherits the limit.
+  // Each process has this limit: the store inherits it.
   allow_descriptors(static_cast<std::size_t>(ranks) + 256, "the bootstrap that is played");
   return Rehearsal(ranks, ranks_per_node, deadline).run();
 }

@@ -44,9 +44,9 @@ int milliseconds_until(Clock::time_point time) {
   return static_cast<int>(std::clamp(left, milliseconds(0), most).count());
 }
 
-// To ask about thousands of connections takes longer than to attend to one. What comes during a
-// pause is attended to in one turn, so that the work of a bootstrap grows with the ranks, and not
-// with their square: 1 ms for 4,096 connections.
+// Asking about thousands of connections takes longer than attending to one. Frames that come during
+// a pause are attended to in one turn, so that the work of a bootstrap grows with the ranks, and
+// not with their square: 1 ms for 4,096 connections.
 std::chrono::nanoseconds pause_before(std::size_t connections) {
   constexpr std::size_t few = 256;
   return std::chrono::nanoseconds(connections > few ? connections * 250 : 0);
@@ -180,7 +180,7 @@ class ThreadAllgather {
   std::string failure_;
 };
 
-// What one rank has not handled yet.
+// The messages that one rank has not handled yet.
 class Inbox {
  public:
   void watch(std::function<void(const StatusMessage&)> handler) {

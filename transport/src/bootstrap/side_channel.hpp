@@ -79,8 +79,8 @@ class ServiceThread {
   std::thread thread_;
 };
 
-/// What one rank tells all others after the bootstrap, or what is found out about it; and what a
-/// rank that waits long tells the store alone, and is answered.
+/// News of one rank for all others after the bootstrap, told by itself or found out about it; or
+/// what a rank that waits long tells the store alone, and the answer.
 struct StatusMessage {
   enum class Kind : std::uint8_t {
     left = 1,  ///< its World ended in order; `text`: see LastCollective in peer_status.hpp

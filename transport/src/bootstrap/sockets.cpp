@@ -377,7 +377,7 @@ void Connection::flush() {
         ::send(socket_.get(), first.data() + sent_, first.size() - sent_, MSG_NOSIGNAL);
     if (count < 0 && would_wait(errno)) return;
     if (count < 0) {
-      // What came before the end is still to be read; receive() finds the end, too.
+      // Data that came before the end is still to be read; receive() finds the end, too.
       end_ = std::generic_category().message(errno);
       receive();
       return;

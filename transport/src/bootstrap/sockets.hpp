@@ -20,7 +20,7 @@ namespace rondo::transport::bootstrap {
 
 using Clock = std::chrono::steady_clock;
 
-// What sockets of both kinds need, inside a node and between nodes.
+// Functions for sockets of both kinds, inside a node and between nodes.
 
 /// Waits until `descriptor` is ready for `events` (those of poll()); false when it was not until
 /// `until`. Signals do not end the wait.

@@ -20,14 +20,14 @@
 
 namespace rondo::transport::bootstrap {
 
-/// Who a rank or the store is, and what proves it.
+/// The identity of a rank or of the store, and the secret that proves it.
 struct Credentials {
   RankIdentity self = {};
   std::string secret = {};
   std::chrono::milliseconds rendezvous_deadline{60'000};
 };
 
-/// What has come to a store.
+/// Counts what has come to a store.
 struct StoreStatistics {
   std::atomic<std::uint64_t> connections = 0;  ///< accepted
   std::atomic<std::uint64_t> unverified = 0;   ///< dropped before they proved anything
@@ -90,7 +90,7 @@ class StoreServer final : public ServiceTask {
     Connection connection;
     std::string host;
   };
-  /// What is known of a rank that has come, whether it is still a member or not.
+  /// The known facts about a rank that has come, whether it is still a member or not.
   struct History {
     bool came = false;
     bool left = false;

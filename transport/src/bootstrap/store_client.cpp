@@ -64,7 +64,7 @@ class StoreClient::Line final : public ServiceTask {
   // Begins a round: a Frame::Type::blob of an allgather, or a ::node to learn the roster. Throws
   // Error(rendezvous_failed) when there can be none.
   void post_blob(Frame::Type type, std::string_view mine);
-  // What the round begun has come to. Throws Error(rendezvous_failed) as soon as it has failed.
+  // Waits for the round's result. Throws Error(rendezvous_failed) as soon as the round has failed.
   [[nodiscard]] std::vector<std::string> wait_for_blobs(std::chrono::milliseconds limit);
   [[nodiscard]] Roster wait_for_roster(std::chrono::milliseconds limit);
   // Why the bootstrap has failed; empty when it has not.
@@ -250,8 +250,8 @@ Clock::time_point StoreClient::Line::due() const {
   return relay_ ? relay_->due() : Clock::time_point::max();
 }
 
-// First what is to be sent, then what has come, and at last the handler, which may take long. What
-// the leader brings is read before what the store says, because it may be older.
+// Sends first, then receives, and calls the handler last, because it may take long. Reads the
+// leader's frames before the store's, because they may be older.
 void StoreClient::Line::attend(std::span<const pollfd> entries, Clock::time_point now) {
   if (relay_) relay_->attend(entries.subspan(1), now);
   if (leader_) exchange_with_leader();
@@ -321,8 +321,8 @@ void StoreClient::Line::receive(const Frame& frame) {
   changed_.notify_all();
 }
 
-// Of the store, or of the leader. What does not fit comes from a faulty one; the wait for it ends
-// at its limit.
+// Takes blobs from the store or from the leader. Blobs that do not fit come from a faulty one; the
+// wait for them ends at its limit.
 void StoreClient::Line::receive_blobs(const Frame& frame) {
   auto blobs = decode_blobs(frame.payload);
   if (!blobs) return;

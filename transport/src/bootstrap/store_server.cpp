@@ -77,7 +77,7 @@ void StoreServer::attend(std::span<const pollfd> entries, Clock::time_point now)
   const bool has_new = entries.front().revents != 0;
   entries = entries.subspan(1);
   const std::size_t unverified = unverified_.size();
-  // Members first. Those who are admitted below have no entry yet.
+  // Members come first: ranks that are admitted below have no entry yet.
   std::size_t next = unverified;
   for (std::size_t rank = 0; rank < members_.size(); ++rank) {
     if (members_[rank] && entries[next++].revents != 0) serve(rank, now);
@@ -130,7 +130,7 @@ bool StoreServer::make_room(int error, Clock::time_point now) {
 
 void StoreServer::drop_decided(Clock::time_point now) {
   std::erase_if(unverified_, [&](const std::unique_ptr<Unverified>& candidate) {
-    // Those who were admitted have lost their descriptor; those who were refused are sent no more.
+    // Admitted ones have lost their descriptor; refused ones are sent nothing more.
     if (candidate->until == Clock::time_point::min()) return true;
     if (!candidate->connection.ended() && now < candidate->until) return false;
     statistics_.unverified += 1;

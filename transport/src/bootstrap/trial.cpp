@@ -88,8 +88,8 @@ class Trial {
     return candidate.plugin != "ofi";
   }
 
-  // Those from `first` on that are equal but for their speed, if that must be measured; those that
-  // are equally fast, if they may become rails; else one.
+  // A group from `first` on has all that are equal but for their speed, if that must be measured;
+  // all that are equally fast, if they may become rails; else one.
   [[nodiscard]] std::size_t end_of_group(std::size_t first) const {
     const auto& all = candidates_.ordered;
     std::size_t last = first + 1;
@@ -204,7 +204,7 @@ class Trial {
                                           .peers = likely_peers()});
   }
 
-  // Of this rank among those of its node.
+  // The place of this rank among those of its node.
   [[nodiscard]] std::size_t place_on_node() const {
     const auto here = node_of_rank_.begin() + self_->rank;
     return static_cast<std::size_t>(std::count(node_of_rank_.begin(), here, *here));

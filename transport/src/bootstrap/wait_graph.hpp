@@ -17,8 +17,8 @@ class WaitGraph {
  public:
   explicit WaitGraph(std::size_t ranks) : awaited_(ranks) {}
 
-  /// `rank` waits for `awaited`; when these are none, it does not wait. What the job has no rank
-  /// for is left out.
+  /// `rank` waits for `awaited`; when these are none, it does not wait. Numbers that are no ranks
+  /// of the job are left out.
   void set(int rank, std::span<const int> awaited);
 
   /// The rank at fault when some rank waits for `missing` in vain: the nearest, along those that

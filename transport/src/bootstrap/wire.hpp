@@ -74,8 +74,8 @@ template <typename... Fields>
   return bytes;
 }
 
-/// Reads fields one after the other. What lies beyond the end is zeros and empty strings, and
-/// complete() stays false. A claimed length allocates nothing: whatever is read has come.
+/// Reads fields one after the other. Beyond the end it reads zeros and empty strings, and
+/// complete() stays false. A claimed length allocates nothing: only bytes that have come are read.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
@@ -158,7 +158,7 @@ struct Roster {
   bool operator==(const Roster&) const = default;
 };
 
-/// What some ranks of a node give to an allgather.
+/// The parts that some ranks of a node give to an allgather.
 struct NodeParts {
   struct Part {
     std::uint32_t rank = 0;
@@ -197,7 +197,7 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 
-/// What a frame costs beside its payload: its length (32 bits) and type.
+/// The bytes of a frame beside its payload: its length (32 bits) and type.
 inline constexpr std::size_t frame_header_bytes = 5;
 
 /// Appends `frame` to what is to be sent.

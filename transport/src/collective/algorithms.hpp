@@ -22,9 +22,9 @@
 #include "shm/control_block.hpp"
 #include "shm/memory.hpp"
 
-// What an algorithm is (Algorithm, Operation), what it is given (Posted), what it knows about its
-// communicator (Group), the list of algorithms, and which of them runs. Algorithms see nothing else
-// of the transport.
+// Defines what an algorithm is (Algorithm, Operation), what it is given (Posted), what it knows
+// about its communicator (Group), the list of algorithms, and which of them runs. Algorithms see
+// nothing else of the transport.
 
 namespace rondo::transport {
 
@@ -89,7 +89,7 @@ class Scratch {
   /// Without an arena it is ordinary memory. The arena is lent.
   explicit Scratch(std::pmr::memory_resource* arena = nullptr) noexcept : arena_(arena) {}
 
-  /// What was taken before must not be used any more.
+  /// Memory that was taken before must not be used any more.
   [[nodiscard]] std::span<std::byte> take(std::size_t bytes) {
     if (bytes > memory_.get_deleter().bytes) grow(bytes);
     return {memory_.get(), bytes};
@@ -135,7 +135,7 @@ struct Member {
   shm::ControlBlock* block = nullptr;
 };
 
-/// What an algorithm knows about the communicator that it runs on.
+/// The facts that an algorithm knows about the communicator that it runs on.
 struct Group {
   int rank = 0;
   std::vector<Member> members = {};
@@ -184,14 +184,14 @@ enum class Protocol : std::uint8_t {
   links,   ///< as messages: between nodes all, inside a node what has parts of any length
 };
 
-/// What one step of an operation achieved.
+/// The outcome of one step of an operation.
 enum class Progress : std::uint8_t {
   idle,   ///< nothing: it waits for a peer
   moved,  ///< something, and there is more to do
   done,   ///< this rank's part is over: it reads and writes nothing of the operation any more
 };
 
-/// What was posted: the arguments, checked, without their types.
+/// A posted operation: the arguments, checked, without their types.
 struct Posted {
   std::uint64_t sequence = 0;
   shm::Fingerprint fingerprint = {};
@@ -308,7 +308,7 @@ class OperationStorage {
   Operation* operation_ = nullptr;
 };
 
-// The list of algorithms. Of those that belong to an operation's protocol, the first that suits it
+// The list of algorithms. The first algorithm of an operation's protocol that suits the operation
 // runs. To add an algorithm: one file with its class and its constant, and one line here.
 #define RONDO_TRANSPORT_ALGORITHMS(ALGORITHM)                              \
   /* Inside a node: node/protocol.cpp, direct.cpp and staged.cpp. */       \

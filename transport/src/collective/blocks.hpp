@@ -30,7 +30,7 @@ template <typename AnyBlock>
   return block;
 }
 
-/// Of a block whose rows hold the shares of all ranks side by side, those of `member`.
+/// The shares of `member` in a block whose rows hold the shares of all ranks side by side.
 template <typename AnyBlock>
 [[nodiscard]] AnyBlock column_of(AnyBlock block, const Posted& posted,
                                  std::size_t member) noexcept {
@@ -55,7 +55,7 @@ void for_each_run(std::size_t row_bytes, std::size_t begin, std::size_t bytes, V
   }
 }
 
-/// What is copied in one call: all of a block without gaps, or else a row.
+/// The bytes that one call copies: all of a block without gaps, or else a row.
 template <typename AnyBlock>
 [[nodiscard]] std::size_t run_bytes(const AnyBlock& block) {
   return block.dense() ? block.bytes() : block.row_bytes;

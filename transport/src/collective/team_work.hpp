@@ -84,7 +84,7 @@ class Pieces {
     if (mine.size() > 0) work(Range{mine.begin - at_, mine.end - at_});
     at_ = end;
   }
-  /// Of the pieces so far.
+  /// The bytes of the pieces so far.
   [[nodiscard]] std::size_t bytes() const noexcept { return at_; }
 
  private:

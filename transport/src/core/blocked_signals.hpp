@@ -6,9 +6,9 @@
 
 namespace rondo::transport {
 
-/// While it lives, the calling thread gets no signals, and neither do the threads that it starts
-/// meanwhile, for good: signals are the host program's. Those of faults stay, because they belong
-/// to the thread that causes them.
+/// The calling thread gets no signals while this object lives, and threads that it starts meanwhile
+/// never get any: signals are the host program's. Signals of faults are not blocked, because they
+/// belong to the thread that causes them.
 class BlockedSignals {
  public:
   BlockedSignals() {

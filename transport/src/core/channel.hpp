@@ -18,7 +18,7 @@
 
 namespace rondo::transport {
 
-/// What a message is for; kinds never match each other.
+/// The purpose of a message; messages of different kinds never match each other.
 enum class MessageKind : std::uint8_t { collective, header, point_to_point, signal };
 
 /// The numbers by which a rank tells its communicators' messages apart. Each member of a
@@ -138,8 +138,8 @@ class Channel {
     routes_[member].link->cancel(transfer);
   }
 
-  /// What the members send is not received any more: links may throw it away. For those that have
-  /// ended nothing is done, because none of them waits. `has_ended` is called with World ranks.
+  /// Receives nothing from the members any more: links may throw away what they send. Members that
+  /// have ended are skipped, because none of them waits. `has_ended` is called with World ranks.
   template <typename HasEnded>
   void discard(HasEnded has_ended) const {
     constexpr std::uint64_t whole_port = 0xFFFF;
@@ -172,7 +172,7 @@ class Channel {
     counters_->fabric_bytes += bytes;
   }
 
-  // Of a message to the rank that has `port`.
+  // The tag of a message to the rank that has `port`.
   [[nodiscard]] static std::uint64_t tag_of(std::uint16_t port, MessageKind kind,
                                             std::uint64_t label) noexcept {
     return std::uint64_t{port} << port_shift | static_cast<std::uint64_t>(kind) << kind_shift |

@@ -48,7 +48,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   CommunicatorCore& operator=(const CommunicatorCore&) = delete;
   ~CommunicatorCore();
 
-  // What is prepared is checked, and posted next or kept for a Plan.
+  // A prepared operation is checked, and posted next or kept for a Plan.
   [[nodiscard]] OperationRecord& prepare_allreduce(ConstBlock in, Block out, ReduceOp op);
   [[nodiscard]] OperationRecord& prepare_coalesced(std::span<const Block> arrays, ReduceOp op);
   [[nodiscard]] OperationRecord& prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op);
@@ -95,7 +95,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void own_port() noexcept { owns_port_ = true; }
   /// Keeps its messages apart from those of the communicators that share its port; likewise.
   void use_lane(std::size_t lane) noexcept { channel_.use_lane(lane); }
-  /// What is posted from now on goes into the flight recorder; once, before the first operation.
+  /// Operations posted from now on go into the flight recorder; once, before the first operation.
   void begin_recording();
 
   /// Advances this communicator's operations; at most one step of work. True if any moved.
@@ -141,7 +141,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void take_failure_of_peers(const Error& failure);
   /// Has a message failed, and is this rank waiting for the side channel to tell why?
   [[nodiscard]] bool has_deferred_failure() const noexcept { return deferred_failure_.has_value(); }
-  /// That failure, with what is known of its reason by now.
+  /// The deferred failure, with what is known of its reason by now.
   [[nodiscard]] Error deferred_failure() const;
   [[nodiscard]] std::optional<int> cause_of_loss(int rank) const;
   [[nodiscard]] std::optional<int> cause_of_mismatch(int rank) const;
@@ -161,7 +161,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// Did that member, which left in order, take part in all that `record` waits for? Then what it
   /// sent is on its way. Also true as long as nothing is known.
   [[nodiscard]] bool took_part(const OperationRecord& record, std::size_t member) const;
-  /// What the operation waits for: itself, or an older one.
+  /// The operation that this one waits for: itself, or an older one.
   [[nodiscard]] const OperationRecord& front_of(const OperationRecord& record) const;
   /// The World ranks that it waits for; all others, where it is not known for which.
   [[nodiscard]] std::vector<int> missing(const OperationRecord& record) const;

@@ -10,9 +10,9 @@ namespace rondo::transport {
 
 class WorldCore;
 
-/// What World::event_descriptor() and World::arm() are made of: an epoll descriptor, which is
-/// readable when the doorbell has been rung, when the link between nodes has an event, or when it
-/// is time to look for lost peers. Three descriptors and a thread, whatever the number of ranks.
+/// Implements World::event_descriptor() and World::arm(): an epoll descriptor, which is readable
+/// when the doorbell has been rung, when the link between nodes has an event, or when it is time to
+/// look for lost peers. It takes three descriptors and a thread, whatever the number of ranks.
 ///
 /// Belongs to the World's thread.
 class EventDescriptor {

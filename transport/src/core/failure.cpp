@@ -102,8 +102,8 @@ void CommunicatorCore::give_up(OperationRecord& record) {
   recycle(record);
 }
 
-// No peer that has not begun an operation begins it now. Those that this rank has completed stay:
-// peers may still read what is in their slots.
+// No peer that has not begun an operation begins it now. Slots of operations that this rank has
+// completed stay: peers may still read them.
 void CommunicatorCore::retract_slots() noexcept {
   for (const OperationRecord* record = oldest_; record != unpublished_; record = record->next) {
     if (record->finished()) continue;

@@ -11,7 +11,7 @@
 
 namespace rondo::transport {
 
-/// What a rank tells the next one of a group that spans nodes about each operation.
+/// A rank of a group that spans nodes sends one to the next rank for each operation.
 struct Header {
   std::uint64_t sequence = 0;
   shm::Fingerprint fingerprint = {};
@@ -110,7 +110,7 @@ class HeaderExchange {
     return std::as_writable_bytes(std::span(&theirs_, 1));
   }
   [[nodiscard]] std::uint64_t sequence() const noexcept { return mine_.header.sequence; }
-  /// What was received.
+  /// The received header.
   [[nodiscard]] const Header& theirs() const noexcept { return theirs_.header; }
   [[nodiscard]] bool compared() const noexcept { return compared_; }
 

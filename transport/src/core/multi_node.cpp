@@ -1,7 +1,7 @@
-// What a communicator does differently when its ranks are on several nodes. Its members are seen in
-// three ways: flat, all of them; by node, as two communicators in shared memory; and for each shard
-// of the data as its owners, one per node. There are no slots to compare, so headers travel with
-// the messages of the algorithms.
+// Implements what a communicator does differently when its ranks are on several nodes. Its members
+// are seen in three ways: flat, all of them; by node, as two communicators in shared memory; and
+// for each shard of the data as its owners, one per node. There are no slots to compare, so headers
+// travel with the messages of the algorithms.
 
 #include "core/multi_node.hpp"
 
@@ -58,8 +58,8 @@ std::vector<Channel::Route> routes_to_owners(std::size_t shard, const Hierarchy&
   return routes;
 }
 
-// What an exchange among the owners of this rank's shard needs: a group of them, whose channel has
-// a lane of its own.
+// Opens an exchange among the owners of this rank's shard: a group of them, whose channel has a
+// lane of its own.
 void open_exchange(Hierarchy& levels, std::size_t lane, WorldCore& world, const Group& flat) {
   Hierarchy::Exchange& exchange = levels.exchanges.emplace_back();
   exchange.channel =

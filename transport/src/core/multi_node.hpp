@@ -14,7 +14,7 @@ namespace rondo::transport {
 class CommunicatorCore;
 class WorldCore;
 
-/// What a communicator whose ranks are on several nodes has beside its queue of operations.
+/// The part that a communicator over several nodes has beside its queue of operations.
 ///
 /// Its operations need no slots: each starts as soon as its turn has come, and algorithms over
 /// links do the rest. Headers find out whether all ranks posted the same: each rank sends the

@@ -64,7 +64,7 @@ std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) 
   std::string text = name_of(fingerprint.collective);
   text += " #" + std::to_string(number);
   if (fingerprint.collective == shm::Collective::barrier) return text;
-  // Of an alltoallv each rank has its own number of elements.
+  // In an alltoallv each rank has its own number of elements.
   const bool has_count = fingerprint.collective != shm::Collective::alltoallv;
   text += " of " + (has_count ? std::to_string(fingerprint.count) + " " : std::string()) +
           name_of(fingerprint.type);

@@ -11,7 +11,7 @@
 #include "recorder/log.hpp"
 #include "shm/control_block.hpp"
 
-// What things are called in messages and flight records.
+// The names of things in messages and flight records.
 
 namespace rondo::transport {
 
@@ -33,7 +33,7 @@ class WorldCore;
 /// "rank 3 (pid 4711 on node17)".
 [[nodiscard]] std::string name_rank(const WorldCore& world, int rank);
 
-/// What an Error says, without what its code adds: a rank that is told adds that again.
+/// The text of an Error, without what its code adds: a rank that is told adds that again.
 [[nodiscard]] std::string text_of(const Error& error);
 
 /// Notes for peers why this rank fails; without memory, what the code adds stays in the text.

@@ -80,7 +80,7 @@ class Coalesced {
   std::pmr::vector<std::byte> memory_;
 };
 
-/// That a rank which an operation needs has ended, as the looks for it have found.
+/// The findings of the looks at a rank that an operation needs and that has ended.
 struct KnownLoss {
   using Time = std::chrono::steady_clock::time_point;
 
@@ -113,7 +113,7 @@ struct OperationRecord {
   /// Used by Request::test() alone: the value of WorldCore::moves() at its last call.
   std::uint64_t moves_seen = 0;
 
-  /// What Stalls::failures() said when it was posted.
+  /// Stalls::failures() when the operation was posted.
   std::uint64_t failures_before = 0;
 
   /// As it is posted, in this round of checks, after so many failures.

@@ -1,5 +1,5 @@
-// What the side channel tells of ranks on other nodes is kept here. Its thread writes, the World's
-// thread reads: numbers that every check looks at are atomic, the rest is under a mutex.
+// Keeps what the side channel tells of ranks on other nodes. The channel's thread writes, the
+// World's thread reads: numbers that every check looks at are atomic, the rest is under a mutex.
 
 #include "core/peer_status.hpp"
 

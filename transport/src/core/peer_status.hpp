@@ -33,7 +33,7 @@ struct GaveUp {
 };
 
 /// The text in which a rank that leaves tells these of the communicators that it was in, the latest
-/// first. What is beyond `max_last_collectives` is left out.
+/// first; those beyond `max_last_collectives` are left out.
 [[nodiscard]] std::string encode(std::span<const LastCollective> collectives);
 [[nodiscard]] std::vector<LastCollective> decode_last_collectives(std::string_view text);
 inline constexpr std::size_t max_last_collectives = 200;

@@ -73,8 +73,8 @@ void check_rows(const AnyBlock& block, const char* operation, const char* name) 
           name, "` overlap: stride < row");
 }
 
-// Of `in` and `out`, one is `whole` and one `part`. Dense buffers are either apart, or `part` lies
-// exactly at `whole` + `offset`.
+// One of `in` and `out` is `whole`, the other is `part`. Dense buffers are either apart, or `part`
+// lies exactly at `whole` + `offset`.
 void check_apart(const ConstBlock& whole, const ConstBlock& part, std::size_t offset,
                  const char* operation) {
   if (!whole.dense() || !part.dense() || whole.bytes() == 0 || part.bytes() == 0) return;
@@ -157,8 +157,8 @@ void check_neighbour(const Neighbour& neighbour, const Group& group) {
 
 }  // namespace
 
-// What all collectives have in common. The fingerprint is what ranks compare, so it holds nothing
-// that may differ among them; a rank's own share is checked against `counts` before.
+// The common beginning of all collectives. Ranks compare the fingerprint, so it holds nothing that
+// may differ among them; a rank's own share is checked against `counts` before.
 OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block& out,
                                                const shm::Fingerprint& fingerprint) {
   OperationRecord& record = take_record();
@@ -334,7 +334,7 @@ OperationRecord& CommunicatorCore::prepare_gather(ConstBlock in, Block out, int 
   return record;
 }
 
-// The counterpart. What is not the root's input is not looked at.
+// The counterpart of a gather. Only the root's input is looked at.
 OperationRecord& CommunicatorCore::prepare_scatter(ConstBlock in, Block out, int root,
                                                    std::span<const std::size_t> counts) {
   check_root(root, group_, "scatter");
@@ -358,7 +358,7 @@ OperationRecord& CommunicatorCore::prepare_scatter(ConstBlock in, Block out, int
   return record;
 }
 
-// What the ranks send each other differs, so ranks cannot compare it before they begin.
+// The ranks send each other different counts, so they cannot compare them before they begin.
 OperationRecord& CommunicatorCore::prepare_alltoallv(ConstBlock in,
                                                      std::span<const std::size_t> in_counts,
                                                      Block out,
@@ -418,7 +418,7 @@ OperationRecord& CommunicatorCore::begin_parts(PointToPointCall call) {
   return record;
 }
 
-// What fails here, for want of memory, leaves nothing posted, and the record is free again.
+// A failure here, for want of memory, leaves nothing posted, and the record is free again.
 PointToPoint& CommunicatorCore::start_parts(OperationRecord& record) {
   try {
     // Twice as many: one by one, each of many messages would move all before it.
@@ -433,7 +433,7 @@ PointToPoint& CommunicatorCore::start_parts(OperationRecord& record) {
   }
 }
 
-// The links get the messages now. Those that are through at once never enter the list.
+// The links get the messages now. Operations that are done at once never enter the list.
 Request CommunicatorCore::post_parts(OperationRecord& record) {
   record.held = true;
   record.forget_waits(round_of_checks_, world_->stalls().failures());

@@ -138,7 +138,7 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
   world_->add(*this);
 }
 
-// Of the last thread that refers to it, whatever that does.
+// Runs in the last thread that refers to it, whatever else that thread is doing.
 CommunicatorCore::~CommunicatorCore() {
   const std::shared_ptr<WorldCore> world = world_;  // has the lock
   const std::lock_guard entry(world->lock());

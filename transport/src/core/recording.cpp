@@ -1,5 +1,5 @@
-// What a rank tells its flight recorder about operations, and when it writes records to files: its
-// own when something has failed, and those of ranks of its node that cannot do it themselves.
+// Tells a rank's flight recorder about operations, and writes records to files: the rank's own when
+// something has failed, and those of ranks of its node that cannot do it themselves.
 
 #include <exception>
 #include <mutex>
@@ -66,7 +66,7 @@ void CommunicatorCore::record_parts(OperationRecord& record) noexcept {
     if (part.sends) facts.bytes += part.out.bytes();
     if (part.receives) received += part.in.bytes();
   }
-  // What is sent counts; a pure receive tells how much it may receive.
+  // Sent bytes count; a pure receive tells how much it may receive.
   if (facts.bytes == 0) facts.bytes = received;
   if (record.parts.size() > 0) {
     const Part& first = record.parts[0];

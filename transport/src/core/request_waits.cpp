@@ -1,5 +1,5 @@
-// What requests ask of a communicator that its thread waits for: the end of one operation or of the
-// first of several, a look at its peers, and the end of one whose request is destroyed.
+// The functions by which requests wait on a communicator: for the end of one operation or of the
+// first of several, for a look at its peers, and for the end of one whose request is destroyed.
 
 #include <algorithm>
 #include <chrono>

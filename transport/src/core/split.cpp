@@ -31,13 +31,13 @@ struct NewMember {
   BlockOffer second_block = {};  ///< for groups that span nodes
 };
 
-/// What the members of a new communicator have agreed on.
+/// The facts that the members of a new communicator have agreed on.
 struct CommunicatorSpec {
   std::vector<NewMember> members = {};  ///< in the order of their new ranks
   std::uint32_t context = 0;            ///< names it; no other one of its members has had the same
 };
 
-/// What each rank tells the others in a split: its arguments and its offer.
+/// Each rank's entry for the others in a split: its arguments and its offer.
 struct SplitEntry {
   std::int64_t color;
   std::int64_t key;

@@ -62,8 +62,8 @@ void Stalls::publish(std::span<const int> missing) const noexcept {
   }
 }
 
-// Who has told and does not look any more, because nobody waits for it or tests it, is no more
-// heard.
+// An operation that has told, but does not look any more because nobody waits for it or tests it,
+// makes room for others after `tell_lifetime`.
 bool Stalls::may_tell(const OperationRecord& waiter, Time now) const noexcept {
   if (waiter_ == nullptr) return true;
   return now - told_at_ >= (waiter_ == &waiter ? tell_interval : tell_lifetime);
@@ -75,9 +75,9 @@ void Stalls::tell(const OperationRecord& waiter, std::span<const int> missing, T
   tell_unless_told(missing);
 }
 
-// What this rank has waited for in vain says why it gives up: others may ask for whom it waits
-// between its failure and its leaving. An operation with others that it posts after that and that
-// ends well shows that it goes on.
+// A failed wait stays told, because it says why this rank gives up: others may ask for whom it
+// waits between its failure and its leaving. When a later operation with others ends well, this
+// shows that the rank goes on.
 void Stalls::end(const OperationRecord& waiter) noexcept {
   const bool has_told = waiter_ == &waiter;
   if (has_told) waiter_ = nullptr;

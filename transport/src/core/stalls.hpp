@@ -42,8 +42,8 @@ class Stalls {
   /// Is it time to tell() for whom `waiter` waits? Of several threads that wait long, the first
   /// tells.
   [[nodiscard]] bool may_tell(const OperationRecord& waiter, Time now) const noexcept;
-  /// This rank has waited for `waiter` long, and `missing` have not come. What was told already is
-  /// not told again.
+  /// This rank has waited for `waiter` long, and `missing` have not come. It does not repeat what
+  /// it told last.
   void tell(const OperationRecord& waiter, std::span<const int> missing, Time now);
   /// This rank goes on, or gives the operation up; withdraws what was told of it, unless it has
   /// failed.
@@ -64,7 +64,7 @@ class Stalls {
   /// for the cause; until an operation of this rank and others, posted later, has ended well: then
   /// the loss is survived.
   void note_failure(const Error& error) noexcept;
-  /// Of communicators of this rank.
+  /// The number of failures of this rank's communicators.
   [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
   /// Such a loss explains no later one.
   [[nodiscard]] bool has_survived_loss_of(int rank) const noexcept;

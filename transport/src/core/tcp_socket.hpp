@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-// What the sockets of the store and those of the link over TCP have in common.
+// Functions for the sockets of the store and for those of the link over TCP.
 
 namespace rondo::transport {
 

@@ -42,13 +42,13 @@ constexpr auto unarmed_slice = 100us;
 // A wait that has not looked at the clock for so long did not run: its job was suspended, by Ctrl-Z
 // or by Slurm, or is examined by a debugger.
 constexpr auto longest_pause = 1s;
-// What a rank of another node sent before it ended may still be on its way. It is given up when so
-// long nothing has arrived: after the rank was lost, and, for a message that it may have sent,
-// after it left in order.
+// Messages that a rank of another node sent before it ended may still be on their way. They are
+// given up when nothing has arrived for so long: after the rank was lost, and, if it may have sent
+// one, after it left in order.
 constexpr std::chrono::nanoseconds grace_of_lost = 200ms;
 constexpr std::chrono::nanoseconds grace_of_left = 2s;
-// What arrives all the while may be for other communicators, of this thread or of another. It puts
-// the end of a wait off for so long, unless its own communicator moves, too.
+// Messages that keep arriving may be for other communicators, of this thread or of another. They
+// put off the end of a wait for so long at most, unless its own communicator moves, too.
 constexpr std::chrono::nanoseconds longest_postponement = 2s;
 constexpr int pauses_per_check = 16;
 
@@ -93,7 +93,7 @@ bool Wait::any_finished() const noexcept {
                              [](const Awaited& awaited) { return awaited.record->finished(); });
 }
 
-// What is lost is given up only when nothing arrives any more.
+// A lost rank is given up only when nothing arrives any more.
 void Wait::put_off_losses() noexcept {
   for (const Awaited& awaited : all_) {
     if (awaited.record->loss) awaited.record->loss->quiet_since = now_;
@@ -120,7 +120,7 @@ bool Wait::run() {
     }
     rest();
   }
-  // Who waits for a while again and again still waits.
+  // A caller that waits for a while again and again still waits.
   if (!limit_passed_) {
     for (const Awaited& awaited : all_) world_.stalls().end(*awaited.record);
   }
@@ -220,8 +220,8 @@ void Wait::check_aborts() {
   if (auto error = world_.aborted()) throw Error(*error);
 }
 
-// A peer of this node that has given up the communicator says why. What it had done before may be
-// all that is waited for.
+// A peer of this node that has given up the communicator says why. Its earlier work may be all that
+// is waited for.
 void Wait::check_failed_peers() {
   if (record_->finished() || !communicator_->failure_of_peers(*record_)) return;
   const std::uint64_t moves = communicator_->moves();
@@ -311,7 +311,7 @@ bool Wait::drain_arrivals() {
   return true;
 }
 
-// Of several that have ended, the first explains the others, and one that was lost those that left.
+// The first of several that have ended explains the others; a lost one explains those that left.
 std::optional<Wait::Loss> Wait::find_loss() const {
   const std::vector<Member>& members = communicator_->group().members;
   std::optional<Loss> loss;
@@ -374,7 +374,7 @@ void Wait::check_deadline() {
   if (fault) throw_deadline(missing, *fault);
 }
 
-// Who is known to be gone is not called alive, however much has arrived of late.
+// A rank that is known to be gone is not called alive, however much has arrived of late.
 void Wait::throw_if_lost() const {
   if (const std::optional<Loss> loss = find_loss()) throw loss_error(*loss);
   if (const std::optional<int> lost = find_unobserved()) {

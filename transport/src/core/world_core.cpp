@@ -96,7 +96,7 @@ void WorldCore::remove(CommunicatorCore& communicator) noexcept {
   std::erase(communicators_, &communicator);
 }
 
-// Of communicators with the same context the latest counts.
+// The latest of the communicators with the same context counts.
 void WorldCore::note_last_collective(const LastCollective& last) {
   std::erase_if(last_collectives_,
                 [&](const LastCollective& old) { return old.context == last.context; });
@@ -132,7 +132,7 @@ bool WorldCore::progress() {
   return moved;
 }
 
-// What has moved may be what another thread sleeps for.
+// Another thread may be asleep until just that moves which has moved now.
 void WorldCore::ring_own_threads() noexcept {
   if (!lock_.shared() || sleepers_ == 0) return;
   shm::ring(header());
@@ -311,8 +311,8 @@ std::optional<Error> WorldCore::aborted() const {
   return std::nullopt;
 }
 
-// A rank that was cut off is told as lost, and marks itself as left when it has given up. What was
-// told first counts, because nobody has told what such a rank took part in.
+// A rank that was cut off is told as lost, and marks itself as left when it has given up. The first
+// of the two counts, because nobody has told what such a rank took part in.
 bool WorldCore::has_left(int rank) const noexcept {
   if (peer_status_.has_ended(rank)) return peer_status_.has_left(rank);
   const Peer& other = peer(rank);

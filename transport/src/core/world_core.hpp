@@ -39,7 +39,7 @@ struct Peer {
   RankInfo info = {};
 };
 
-/// What the bootstrap gives one rank.
+/// The result of the bootstrap for one rank.
 struct Membership {
   int rank = 0;
   std::vector<Peer> peers = {};
@@ -92,13 +92,13 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] bool same_node(int rank) const noexcept {
     return peer(rank).info.node == peer(my_.rank).info.node;
   }
-  /// What an Error says of `rank`, or of no rank for -1.
+  /// The detail of an Error about `rank`, or about no rank for -1.
   [[nodiscard]] ErrorDetail detail_of(int rank, std::string operation = {}) const;
 
   /// Are other ranks on this node, too?
   [[nodiscard]] bool shares_its_node() const noexcept { return shares_its_node_; }
 
-  /// What carries messages to `rank`.
+  /// The link that carries messages to `rank`.
   [[nodiscard]] Link* link_to(int rank) const noexcept {
     return same_node(rank) ? my_.local.get() : my_.fabric.get();
   }
@@ -173,13 +173,12 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] bool has_ended(int rank) const noexcept;
   /// Has its World ended in order, so that all it sent is on its way?
   [[nodiscard]] bool has_left(int rank) const noexcept;
-  /// Of the ranks that have ended, but not in order, the one of which that was known first. What
-  /// others do after it, follows from it, unless this rank has survived it: with `unsurvived` such
-  /// ranks do not count.
+  /// The rank that was first known to have ended, but not in order. It explains what others do
+  /// later, unless this rank has survived its loss: with `unsurvived` such ranks do not count.
   [[nodiscard]] std::optional<int> first_lost(bool unsurvived = false) const noexcept;
   /// Is rank 0 gone, whose store tells what becomes of ranks of other nodes?
   [[nodiscard]] bool store_has_ended() const noexcept { return peer_status_.has_ended(0); }
-  /// What ranks of other nodes have told. Ranks of this node are not in it.
+  /// The news that ranks of other nodes have told. Ranks of this node are not in it.
   [[nodiscard]] const PeerStatus& peer_status() const noexcept { return peer_status_; }
   [[nodiscard]] PeerStatus& peer_status() noexcept { return peer_status_; }
   [[nodiscard]] Stalls& stalls() noexcept { return stalls_; }

@@ -9,11 +9,11 @@
 
 namespace rondo::transport {
 
-/// What the threads of a rank take turns by, if WorldOptions::threads lets several use its World.
-/// Every public call holds it; who waits lets the others in while nothing moves. Turns go in the
-/// order in which they are asked for, so that threads that look for progress all the time leave
-/// room for one that posts. The thread that holds it may take it again, because a call may be made
-/// of others. Otherwise it only refuses a copy: see is_copy().
+/// The lock by which a rank's threads take turns, if WorldOptions::threads lets several use its
+/// World. Every public call holds it; a thread that waits lets the others in while nothing moves.
+/// Turns go in the order in which they are asked for, so that threads that look for progress all
+/// the time leave room for one that posts. The thread that holds it may take it again, because a
+/// call may be made of others. Otherwise it only refuses a copy: see is_copy().
 ///
 /// A lock for std::lock_guard.
 class WorldLock {
@@ -87,7 +87,7 @@ class WorldLock {
   std::atomic<std::uint32_t> last_ticket_{0};
   std::atomic<std::uint32_t> turn_{0};  ///< the ticket whose turn it is
   std::atomic<std::thread::id> holder_{};
-  // Of the holder.
+  // Both belong to the holder.
   unsigned depth_ = 0;
   unsigned undivided_ = 0;
 };

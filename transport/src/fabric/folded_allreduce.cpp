@@ -35,7 +35,7 @@ using schedule::FoldRole;
 constexpr std::size_t data_of_folded = 128;
 constexpr std::size_t result_for_folded = 129;
 
-// What a position moves in an exchange with the partner of a round.
+// The data that a position moves in an exchange with the partner of a round.
 struct Exchange {
   std::size_t round = 0;
   Range sent = {};
@@ -199,7 +199,7 @@ auto FoldedAllreduce<Schedule>::next(Group& group, const Posted& posted) -> Stat
   return State::send_result;
 }
 
-// What is to be joined is received into scratch, what is finished where it belongs.
+// Data that is to be joined is received into scratch; finished data is received where it belongs.
 template <typename Schedule>
 auto FoldedAllreduce<Schedule>::exchange(Group& group, const Posted& posted) -> State {
   const Exchange moved = exchange_of(group);
@@ -213,7 +213,7 @@ auto FoldedAllreduce<Schedule>::exchange(Group& group, const Posted& posted) -> 
   return State::exchange;
 }
 
-// What follows when the messages of a state have ended.
+// The next state, when the messages of the present one have ended.
 template <typename Schedule>
 auto FoldedAllreduce<Schedule>::after_messages(Group& group, const Posted& posted) -> State {
   switch (state_) {

@@ -156,7 +156,7 @@ bool HierarchicalOperation::run_after(Group& group, const Posted& posted) {
   return moved;
 }
 
-// What is waited for on the node is reported by the node's communicators.
+// The node's communicators report what is waited for on the node.
 bool HierarchicalOperation::waits_for(const Group& /*group*/, std::size_t member) const {
   for (const Hierarchy::Exchange& exchange : levels_->exchanges) {
     const Operation* const operation = exchange.running.operation();

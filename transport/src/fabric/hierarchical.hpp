@@ -150,7 +150,7 @@ class SharesCut {
   /// The range of each node.
   void lay_out(const Hierarchy& levels, const Posted& posted, std::size_t block,
                std::vector<Range>& ranges) const;
-  /// What of the `range` of `node` the rank `owner` of each node owns.
+  /// The part of the `range` of `node` that the rank `owner` of each node owns.
   [[nodiscard]] Range run(const Hierarchy& levels, const Posted& posted, std::size_t block,
                           std::size_t node, const Range& range, std::size_t owner) const noexcept;
 

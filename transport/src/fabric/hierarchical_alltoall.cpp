@@ -90,7 +90,7 @@ void HierarchicalAlltoall::sort_outgoing(const Group& group) const {
   });
 }
 
-// An alltoallv among the leaders. What stays on this node is exchanged with itself.
+// An alltoallv among the leaders. Parts that stay on this node are exchanged with itself.
 bool HierarchicalAlltoall::describe_exchange(Group& group, const Posted& posted,
                                              std::size_t /*block*/, Posted& exchange) {
   const Hierarchy& levels = *group.levels;
@@ -109,7 +109,7 @@ bool HierarchicalAlltoall::describe_exchange(Group& group, const Posted& posted,
   return true;
 }
 
-// What a node has sent is, of each of its ranks, the parts for the ranks here.
+// Each node has sent the parts for the ranks here, from one of its ranks after the other.
 void HierarchicalAlltoall::sort_incoming(const Group& group) const {
   const Hierarchy& levels = *group.levels;
   for_pieces(group.team, [&](Pieces& parts) {

@@ -144,7 +144,7 @@ Range SharesCut::run(const Hierarchy& levels, const Posted& posted, std::size_t 
 
 namespace {
 
-// What both have in common: the block that is laid out, and scratch for blocks under way.
+// The common base of both: the block that is laid out, and scratch for blocks under way.
 class HierarchicalShares : public HierarchicalOperation {
  protected:
   HierarchicalShares(Group& group, const Posted& posted, std::size_t bytes)
@@ -266,7 +266,7 @@ class HierarchicalAllgather final : public HierarchicalShares {
   void finish(Group& group, const Posted& posted, std::size_t block) override;
 };
 
-// What is packed is this rank's own piece.
+// Only this rank's own piece is packed.
 Request HierarchicalAllgather::post_before(Group& group, const Posted& posted, std::size_t block,
                                            std::size_t /*part*/) {
   const Hierarchy& levels = *group.levels;
@@ -376,7 +376,7 @@ HierarchicalReduceScatter::HierarchicalReduceScatter(Group& group, const Posted&
                           cache_line_bytes);
 }
 
-// Of the first `nodes` nodes.
+// The bytes that this rank owns of the runs of the first `nodes` nodes.
 std::size_t HierarchicalReduceScatter::owned_bytes(const Group& group, const Posted& posted,
                                                    std::size_t block, std::size_t nodes) {
   std::size_t bytes = 0;

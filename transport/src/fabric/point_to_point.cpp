@@ -34,7 +34,7 @@ std::span<std::byte> incoming(Part& part) {
   return std::span(part.packed_in).first(part.in.bytes());
 }
 
-// What is left to do for a message that has been received. It may be shorter than its receive.
+// Does what is left to do for a received message. The message may be shorter than its receive.
 void unpack(Team* team, Part& part) {
   if (part.signal != nullptr) *part.signal = part.value;
   if (!part.receives || part.in.dense()) return;

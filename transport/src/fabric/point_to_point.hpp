@@ -12,7 +12,7 @@
 
 namespace rondo::transport {
 
-/// What was called, for messages.
+/// The call that posted a message.
 enum class PointToPointCall : std::uint8_t { send, recv, sendrecv, put_signal, wait_signal };
 
 /// One message to one member and one from it, either of which may be absent.

@@ -136,7 +136,7 @@ std::size_t Ring::longest_chunk(const Group& group, const Posted& posted) noexce
   return longest_row * posted.input.rows;
 }
 
-// This rank's part of a chunk. Of an allgather only the own share is asked for.
+// This rank's part of a chunk. An allgather asks only for its own share.
 ConstBlock Ring::input_of(const Group& group, const Posted& posted, std::size_t chunk) noexcept {
   switch (posted.fingerprint.collective) {
     case Collective::allreduce:
@@ -149,8 +149,8 @@ ConstBlock Ring::input_of(const Group& group, const Posted& posted, std::size_t 
   }
 }
 
-// Where a chunk goes when it is finished. Of a reduce_scatter only the own chunk is asked for. The
-// chunks of a hierarchical allgather need not lie side by side.
+// Where a chunk goes when it is finished. A reduce_scatter asks only for its own chunk. The chunks
+// of a hierarchical allgather need not lie side by side.
 Block Ring::output_of(const Group& group, const Posted& posted, std::size_t chunk) noexcept {
   switch (posted.fingerprint.collective) {
     case Collective::allreduce:
@@ -278,9 +278,9 @@ bool Ring::copy_own(const Group& group, const Posted& posted) {
 }
 
 // The data of message `number`. In the first step that is this rank's own chunk, sent from the
-// input; rows with gaps are packed into a slot. That of message k - L is free, because that message
-// was the last of its chunk. In later steps it is what was received a step ago: a partial sum from
-// its slot, a finished chunk from the output (from its slot where the output has gaps).
+// input; rows with gaps are packed into a slot. The slot of message k - L is free, because that
+// message was the last of its chunk. Later steps send what was received a step ago: a partial sum
+// from its slot, a finished chunk from the output (from its slot where the output has gaps).
 std::span<const std::byte> Ring::source(const Group& group, const Posted& posted,
                                         std::size_t number) const {
   const Item at = item(group, number);

@@ -9,8 +9,8 @@
 
 namespace rondo::transport::schedule {
 
-// Who talks to whom in which step, and how data is cut into messages: pure arithmetic, the same on
-// all ranks, tested for all ranks of all sizes up to 64.
+// Decides who talks to whom in which step, and how data is cut into messages: pure arithmetic, the
+// same on all ranks, tested for all ranks of all sizes up to 64.
 
 // --- Ring ---
 //
@@ -37,7 +37,7 @@ struct RingStep {
   [[nodiscard]] constexpr bool operator==(const RingStep&) const noexcept = default;
 };
 
-/// What `rank` moves in step `step` < 2 * (size - 1).
+/// The chunks that `rank` moves in step `step` < 2 * (size - 1).
 [[nodiscard]] constexpr RingStep ring_step(std::size_t rank, std::size_t size,
                                            std::size_t step) noexcept {
   return {.send_chunk = (rank + 2 * size - 1 - step) % size,
@@ -58,7 +58,7 @@ struct RingStep {
 // Positions follow the ranks, so what a position holds after k rounds is of a run of consecutive
 // ranks, and joining the lower run with the upper one is joining in rank order.
 
-/// What a rank does in recursive doubling.
+/// The role of a rank in recursive doubling.
 enum class FoldRole : unsigned char {
   single,  ///< takes part for itself
   proxy,   ///< takes part for itself and rank + 1
@@ -104,8 +104,8 @@ struct Folding {
 // gather: each sends what it has, and receives the half that it gave away. An element is joined in
 // the order of recursive doubling, so its bits are the same.
 
-/// What the two of a pair have of the data after a round in which it was halved: a position sends
-/// `given` and receives `kept`; on the way back it sends `kept` and receives `given`.
+/// The two halves of the data that a pair has after a round: a position sends `given` and receives
+/// `kept`; on the way back it sends `kept` and receives `given`.
 struct HalvingRound {
   Range kept;
   Range given;
@@ -229,14 +229,14 @@ class Segments {
             cache_line_bytes)),
         count_(count_in(bytes)) {}
 
-  /// Of the whole.
+  /// The number of segments of the whole.
   [[nodiscard]] constexpr std::size_t count() const noexcept { return count_; }
   /// The longest segment of something of `bytes` bytes, in whole cache lines.
   [[nodiscard]] constexpr std::size_t longest_in(std::size_t bytes) const noexcept {
     return std::min(segment_bytes_, whole_lines(bytes));
   }
 
-  /// Of something else that is cut like it.
+  /// The number of segments of something else that is cut like it.
   [[nodiscard]] constexpr std::size_t count_in(std::size_t bytes) const noexcept {
     return (bytes + segment_bytes_ - 1) / segment_bytes_;
   }

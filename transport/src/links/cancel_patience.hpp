@@ -16,7 +16,7 @@ class CancelPatience {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Of a message that is cancelled now.
+  /// The deadline of a message that is cancelled now.
   [[nodiscard]] Clock::time_point deadline() noexcept {
     constexpr std::chrono::milliseconds patience{500};
     constexpr std::chrono::milliseconds little{1};

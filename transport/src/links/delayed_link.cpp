@@ -31,7 +31,7 @@
 namespace rondo::transport {
 namespace {
 
-// What leaves sooner is left to the rank alone: to wake the carrier takes nearly as long.
+// Messages that leave sooner are left to the rank alone: waking the carrier takes nearly as long.
 constexpr auto least_carried = std::chrono::microseconds(20);
 
 class DelayedLink final : public Link {
@@ -172,7 +172,7 @@ void DelayedLink::wake_carrier_at(std::optional<Clock::time_point> due) {
   changed_.notify_one();
 }
 
-// Until the link closes. What the rank has sent before the carrier is no more its concern.
+// Runs until the link closes. Skips messages that the rank itself has sent in the meantime.
 void DelayedLink::carry() {
   ::prctl(PR_SET_TIMERSLACK, 1UL);  // or it would wake up to 50 us too late
   std::unique_lock own(mutex_);

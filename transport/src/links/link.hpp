@@ -133,7 +133,7 @@ class Link {
   /// whenever progress() would move something.
   [[nodiscard]] virtual bool rings_doorbell() const noexcept { return false; }
 
-  /// What others need to reach this rank.
+  /// The address that others need to reach this rank.
   [[nodiscard]] virtual std::string address() const = 0;
 
   /// Makes `rank` known; the connection is made when it is first used. Throws
@@ -150,14 +150,14 @@ class Link {
                            " bytes (is the limit of locked memory, `ulimit -l`, too low?)");
   }
 
-  /// What the link uses, for people: "ucx: tcp over eth0".
+  /// Says for people what the link uses: "ucx: tcp over eth0".
   [[nodiscard]] virtual std::string route() const = 0;
   /// Why a transfer failed.
   [[nodiscard]] virtual std::string error_text(const Transfer& transfer) const = 0;
 
  private:
-  // What connect() and add_memory() do; they return why they cannot, or nothing. The Error is
-  // thrown in librondo-transport, because plug-ins do not contain its class.
+  // These do the work of connect() and add_memory(); they return why they cannot, or nothing. The
+  // Error is thrown in librondo-transport, because plug-ins do not contain its class.
   [[nodiscard]] virtual std::string try_connect(int /*rank*/, const std::string& /*address*/) {
     return {};
   }
@@ -184,10 +184,10 @@ class Link {
 /// went over one wire of the given speed, and arrives the latency later. `bytes_per_second` = 0: no
 /// limit.
 ///
-/// The delay is put before the real sending, so a send completes late, too. What is on its way for
-/// 20 us or longer leaves in time also while the rank computes. For that a thread of the link's
-/// takes `lock`, which is shared(), lent, and held wherever the link is called, but not where it is
-/// closed. Messages to one peer stay in order.
+/// The delay is put before the real sending, so a send completes late, too. A message that is on
+/// its way for 20 us or longer leaves in time also while the rank computes. For that a thread of
+/// the link's takes `lock`, which is shared(), lent, and held wherever the link is called, but not
+/// where it is closed. Messages to one peer stay in order.
 [[nodiscard]] std::unique_ptr<Link> open_delayed_link(std::unique_ptr<Link> link,
                                                       std::chrono::nanoseconds latency,
                                                       double bytes_per_second, WorldLock& lock);

@@ -152,7 +152,7 @@ std::string description_of(const LinkPlugin& plugin) {
   }
 }
 
-// What `rondo info` prints. A plug-in that is missing or broken is a fact, too.
+// The facts that `rondo info` prints. A plug-in that is missing or broken is a fact, too.
 LinkFacts facts_of(const std::string& name) {
   LinkFacts plugin{.name = name, .path = find_plugin(name)};
   try {

@@ -22,7 +22,7 @@ class OpenError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What a link plug-in (librondo-link-NAME.so) exports.
+/// The exports of a link plug-in (librondo-link-NAME.so).
 ///
 /// A plug-in and librondo-transport share C++ classes, so both must be of one release: `release` is
 /// compared before anything else of the plug-in is used. It stays the first member for ever.

@@ -11,10 +11,10 @@ namespace rondo::transport {
 
 /// Memory that a link has registered with its network, piece by piece as an arena grows.
 ///
-/// Who allocates in the arena does not see where a piece ends, so messages lie over the seams, too.
+/// Callers that allocate in the arena do not see where a piece ends, so messages cross seams, too.
 /// The first that does registers the pieces that it touches once more, as one; later ones find
-/// that. So no piece is registered often, and nothing is registered again when an arena grows. What
-/// is registered stays so, because messages may be using it.
+/// that. So no piece is registered often, and nothing is registered again when an arena grows.
+/// Memory stays registered, because messages may be using it.
 template <typename Registration>
 class RegisteredMemory {
  public:

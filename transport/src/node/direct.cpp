@@ -107,7 +107,7 @@ class DirectPull final : public Operation {
   std::size_t position_ = 0;  // bytes of that member's share
 };
 
-// What this rank copies from `member`, and where to.
+// The data that this rank copies from `member`, and where to.
 DirectPull::Copy DirectPull::copy_from(const Group& group, const Posted& posted,
                                        std::size_t member) {
   const ConstBlock input = input_of(group, member, posted);

@@ -7,7 +7,7 @@
 
 namespace rondo::transport {
 
-// What the three protocols inside a node have in common: the slots in which ranks show what they
+// The common part of the three protocols inside a node: the slots in which ranks show what they
 // have posted.
 
 [[nodiscard]] inline shm::Slot& slot_of(shm::ControlBlock& block, std::uint64_t sequence) noexcept {
@@ -33,7 +33,7 @@ void write_small_payload(Group& group, const Posted& posted) noexcept;
   if (rank == group.index()) return posted.input;
   const Member& member = group.members[rank];
   const shm::Locator& locator = slot_of(*member.block, posted.sequence).locator;
-  // What is empty may lie anywhere; no rank touches it.
+  // Empty memory may lie anywhere; no rank touches it.
   const bool reachable = locator.offset != shm::private_memory;
   return {reachable ? member.memory->arena().base() + locator.offset : nullptr,
           posted.fingerprint.type, locator.rows, locator.row_bytes, locator.stride()};

@@ -11,9 +11,9 @@
 #include <x86intrin.h>
 #endif
 
-// What a rank records about itself, as it lies in shared memory (a RecordHeader, then one Log after
-// the other), the clock of its times, and how an operation is recorded. The memory is written by
-// the rank alone, and read by whoever holds the descriptor, at any time, also when the rank is
+// The records of a rank about itself, as they lie in shared memory (a RecordHeader, then one Log
+// after the other), the clock of its times, and how an operation is recorded. The memory is written
+// by the rank alone, and read by whoever holds the descriptor, at any time, also when the rank is
 // gone: nothing in it is a pointer, and a half-written entry can be told.
 
 namespace rondo::transport {
@@ -30,7 +30,7 @@ enum class Stage : std::uint8_t {
 
 namespace recorder {
 
-/// What the recorder's times are counted by.
+/// The clock that counts the recorder's times.
 ///
 /// A system call's worth of clock is too much twice per operation of 200 ns, so the processor's own
 /// counter is read where it runs at one pace on all cores and through all sleep states.
@@ -98,7 +98,7 @@ static_assert(sizeof(Entry) == 64);
 
 enum class LogState : std::uint32_t { unused, open, closed };
 
-/// What one communicator did.
+/// The record of one communicator's operations.
 struct alignas(64) Log {
   std::atomic<LogState> state;
   std::atomic<std::uint32_t> context;  ///< the same on all its ranks, and on no other one of theirs
@@ -109,7 +109,7 @@ struct alignas(64) Log {
   std::array<Entry, log_entries> ring;                           ///< index i at (i - 1) % 1024
 };
 
-/// Who records, since when, and what first went wrong.
+/// Tells who records, since when, and what first went wrong.
 struct alignas(64) RecordHeader {
   static constexpr std::uint64_t expected_magic = 0x31303052444E4F52;  // "RONDR001"
 
@@ -131,7 +131,7 @@ struct alignas(64) RecordHeader {
   return sizeof(RecordHeader) + index * sizeof(Log);
 }
 
-/// What is known of an operation when it is posted; see Entry.
+/// The known facts about an operation when it is posted; see Entry.
 struct Facts {
   std::uint64_t number = 0;
   std::uint8_t operation = 0;

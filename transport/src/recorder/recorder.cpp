@@ -1,8 +1,8 @@
 // The memory of the flight recorder, and the rank that writes into it.
 //
-// The memory is a memfd, which peers and launchers can hold open, so that it outlives the rank.
-// What is in it is published in order: a count or a state is stored (release) after all that it
-// speaks of.
+// The memory is a memfd, which peers and launchers can hold open, so that it outlives the rank. Its
+// contents are published in order: a count or a state is stored (release) after all that it speaks
+// of.
 //
 // A flight record becomes a file like this: its entries are copied while the rank may go on
 // writing, put into JSON, and written so that no reader ever finds half a file.
@@ -280,7 +280,7 @@ const char* name_of(LogState state) { return state == LogState::open ? "open" : 
 
 bool is_collective(const EntryCopy& entry) { return entry.operation < first_point_to_point; }
 
-// What the operation was; the names of its numbers depend on that.
+// Tells what the operation was; the names of its numbers depend on that.
 void append_names(Object& object, const EntryCopy& entry) {
   if (!is_collective(entry)) {
     const auto call = static_cast<PointToPointCall>(entry.operation - first_point_to_point);

@@ -25,8 +25,8 @@ class Memory {
   [[nodiscard]] static Memory create();
   /// Another rank's.
   [[nodiscard]] static Memory map(shm::Descriptor descriptor);
-  /// What a launcher left open under `descriptor`, for this process to record into; nothing when
-  /// there is something else, because a program between the two has closed it.
+  /// The memory that a launcher left open under `descriptor`, for this process to record into;
+  /// nothing when there is something else, because a program between the two has closed it.
   [[nodiscard]] static std::optional<Memory> inherit(int descriptor);
 
   /// Nothing while no rank has begun to record. Valid as long as this object.
@@ -106,7 +106,7 @@ class TickScale {
   double nanoseconds_per_tick_;
 };
 
-/// What is in `memory` as a JSON object (see rondo/transport/flight_record.hpp); empty when no
+/// The contents of `memory` as a JSON object (see rondo/transport/flight_record.hpp); empty when no
 /// rank has begun to record. `reason` says why it is wanted.
 [[nodiscard]] std::string to_json(const Memory& memory, std::string_view reason);
 

@@ -32,8 +32,8 @@ struct ReductionTable {
 /// From the best usable table: joins the sources of all ranks.
 [[nodiscard]] Reduction find_reduction(ElementType type, ReduceOp op) noexcept;
 
-/// What joins some of the ranks' sources with what others have joined: for `avg` it is `sum`, and
-/// the result of all is divided at the end.
+/// The operation that joins the sources of some ranks with partial results: for `avg` it is `sum`,
+/// and the result of all is divided at the end.
 [[nodiscard]] constexpr ReduceOp partial_op(ReduceOp op) noexcept {
   return op == ReduceOp::avg ? ReduceOp::sum : op;
 }

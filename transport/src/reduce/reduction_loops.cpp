@@ -23,12 +23,12 @@ namespace rondo::transport::RONDO_REDUCTION_SET {
 namespace {
 
 constexpr std::size_t cache_line_bytes = 64;
-// What is summed at a time, and how far ahead of it lines are asked for.
+// Bytes that are summed at a time, and how far ahead of them lines are asked for.
 constexpr std::size_t block_bytes = 1024;
 constexpr std::size_t prefetch_bytes = 1024;
 
-// How an element is loaded, and put into memory. What encode() returns is no structure: loops that
-// copy structures are not made vectors of.
+// How an element is loaded, and put into memory. encode() returns no structure: compilers do not
+// vectorize loops that copy structures.
 template <typename T>
 struct Storage {
   using Sum = T;
@@ -94,7 +94,7 @@ struct Storage<Float16> {
   static void put(Float16& into, std::uint16_t bits) { into.bits = bits; }
 };
 
-// What most operations do to the join of all sources: nothing.
+// Most operations do nothing to the join of all sources.
 struct Unfinished {
   template <typename T>
   static T finish(T joined, std::size_t /*sources*/) {

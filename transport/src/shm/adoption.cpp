@@ -155,7 +155,7 @@ bool make_private(Pages pages) noexcept {
 
 }  // namespace
 
-// What another thread stores between the copy and the mapping is lost; the caller rules that out.
+// A store by another thread between the copy and the mapping is lost; the caller rules that out.
 std::span<std::byte> ArenaCore::adopt(std::span<std::byte> memory) {
   const Pages pages = pages_of(memory);
   check_adoptable(pages);

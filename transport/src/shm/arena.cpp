@@ -31,7 +31,7 @@ constexpr std::size_t largest_alignment = std::size_t{2} << 20U;
 
 }  // namespace
 
-// First fit. What alignment skips and what is left at the end stay free.
+// First fit. Bytes that alignment skips, and those left at the end, stay free.
 std::size_t RangeAllocator::allocate(std::size_t bytes, std::size_t alignment) {
   for (auto range = free_.begin(); range != free_.end(); ++range) {
     const auto [begin, length] = *range;
@@ -68,7 +68,7 @@ std::size_t RangeAllocator::free_at_end() const noexcept {
   return offset + bytes == limit_ ? bytes : 0;
 }
 
-// What is new is joined with a free range at the old end.
+// The new range is joined with a free range at the old end.
 void RangeAllocator::extend(std::size_t limit) {
   if (limit <= limit_) return;
   release(limit_, limit - limit_);
@@ -121,7 +121,7 @@ void ArenaCore::grow(std::size_t bytes) {
   ranges_.extend(limit);
 }
 
-// What is in quarantine stays allocated until end_quarantines() frees it.
+// A block in quarantine stays allocated until end_quarantines() frees it.
 void ArenaCore::deallocate(void* data) {
   const auto offset =
       static_cast<std::size_t>(static_cast<std::byte*>(data) - memory_->arena().base());
@@ -196,7 +196,7 @@ void SharedArena::do_deallocate(void* data, std::size_t /*bytes*/, std::size_t /
   core_->deallocate(data);
 }
 
-// What one arena has allocated, no other can free.
+// No other arena can free what this one has allocated.
 bool SharedArena::do_is_equal(const std::pmr::memory_resource& other) const noexcept {
   return this == &other;
 }

@@ -14,8 +14,8 @@
 
 namespace rondo::transport {
 
-/// Hands out ranges of [0, limit()): first fit; neighbours are joined when they are freed. What it
-/// knows lies outside the range, so it can manage memory that others write to.
+/// Hands out ranges of [0, limit()): first fit; neighbours are joined when they are freed. Its own
+/// data lies outside the range, so it can manage memory that others write to.
 class RangeAllocator {
  public:
   /// Offset of `bytes` free bytes aligned to `alignment` (a power of two), or npos.
@@ -42,7 +42,7 @@ class RangeAllocator {
   std::size_t used_ = 0;
 };
 
-/// What is behind a SharedArena: the rank's segment and which ranges of it are in use.
+/// The implementation of a SharedArena: the rank's segment and which ranges of it are in use.
 class ArenaCore {
  public:
   /// `on_growth` is told of all memory that the arena grows by, before any of it is handed out.
@@ -66,7 +66,7 @@ class ArenaCore {
   /// Replaces the pages of `memory` by pages of the arena with the same contents; these pages. See
   /// World::adopt(). In adoption.cpp, as the next two.
   [[nodiscard]] std::span<std::byte> adopt(std::span<std::byte> memory);
-  /// What adopt() returned is not the arena's any more, unless it could not be `made_private`.
+  /// Ends an adoption: `pages` leave the arena, unless they could not be `made_private`.
   void forget(std::span<std::byte> pages, bool made_private) noexcept;
   /// The address in the arena of [data, data + bytes) where that lies in adopted memory; else
   /// `data` itself.
@@ -89,8 +89,8 @@ class ArenaCore {
     std::function<bool()> over;
   };
 
-  // What the caller has given, which lies somewhere on the pages that were replaced: what else lies
-  // on them stays ordinary memory for operations, because its owner does not know of the release.
+  // The caller's memory, which lies somewhere on the pages that were replaced: other data on them
+  // stays ordinary memory for operations, because its owner does not know of the release.
   struct Adopted {
     std::size_t before;  // bytes of the first page before the memory
     std::size_t bytes;

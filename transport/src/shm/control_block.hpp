@@ -16,8 +16,8 @@
 
 #include <rondo/transport/element.hpp>
 
-// What ranks of one node read of each other. Everything here lies in shared memory, is written by
-// one rank (but for the doorbell) and read by all; all flags are 64-bit sequences that only grow.
+// The shared memory that ranks of one node read of each other. Everything here is written by one
+// rank (but for the doorbell) and read by all; all flags are 64-bit sequences that only grow.
 
 namespace rondo::transport::shm {
 
@@ -63,7 +63,7 @@ class Hash {
   std::uint64_t value_ = 0xCBF29CE484222325U;
 };
 
-/// What must be equal on all ranks for an operation to make sense.
+/// The arguments that must be equal on all ranks for an operation to make sense.
 struct Fingerprint {
   Collective collective = Collective::barrier;
   ElementType type = ElementType::u8;
@@ -78,8 +78,8 @@ struct Fingerprint {
 
 /// Where a rank's input lies, seen from its arena; and its output, if peers store into it.
 ///
-/// What peers need of one row lies in the first cache line of a Slot, which crosses between the
-/// cores with the sequence; the stride is neither written nor read then.
+/// The facts that peers need about a single row lie in the first cache line of a Slot, which
+/// crosses between the cores with the sequence; the stride is neither written nor read then.
 struct Locator {
   std::uint64_t offset = private_memory;
   std::uint64_t output_offset = private_memory;
@@ -150,7 +150,7 @@ struct alignas(128) ControlBlock {
   alignas(128) std::array<std::array<std::byte, bulk_bytes>, slot_count> bulk = {};
 };
 
-/// What a rank tells about itself; at the beginning of its control segment.
+/// A rank's facts about itself, at the beginning of its control segment.
 struct alignas(128) RankHeader {
   std::uint64_t nonce = 0;  ///< proves that a mapping is of the rank it is said to be
   /// Does a membarrier() of a peer reach this rank's process? Written before any peer maps it.

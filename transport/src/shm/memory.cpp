@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::size_t gibibyte = std::size_t{1} << 30U;
 constexpr std::size_t page_bytes = 4096;
-// What the arenas of a World may take of the 128 TiB that x86-64 and arm64 give a process with
+// The arenas of a World may take so much of the 128 TiB that x86-64 and arm64 give a process with
 // four-level page tables: a process may have many Worlds.
 constexpr std::size_t addresses_of_world = std::size_t{2} << 40U;
 
@@ -53,7 +53,7 @@ std::size_t machine_bytes() {
 constexpr std::size_t place_bytes = std::size_t{2} << 20U;
 constexpr std::size_t places = 128;
 
-// What else the kernel means by ENOMEM: it says so of memory and of addresses alike.
+// ENOMEM may also mean this limit: the kernel says it of memory and of addresses alike.
 std::string limit_of_addresses() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
@@ -225,7 +225,7 @@ std::shared_ptr<RankMemory> RankMemory::map(Descriptor control, Descriptor arena
   return memory;
 }
 
-// What lies in a mapping was made by a placement new, perhaps of another process.
+// The header in a mapping was made by a placement new, perhaps of another process.
 RankHeader& RankMemory::header() const noexcept {
   return *std::launder(reinterpret_cast<RankHeader*>(control_.base()));
 }

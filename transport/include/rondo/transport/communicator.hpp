@@ -49,11 +49,11 @@ class RONDO_TRANSPORT_API Communicator {
   [[nodiscard]] int size() const noexcept;
 
   /// The ranks that pass the same `color`, ordered by `key`, then by rank. Collective over this
-  /// communicator; waits for all of its ranks. `color` must not be negative. Of a
-  /// rank's threads one at a time makes communicators, whatever WorldOptions::threads says: make
-  /// them before the threads begin. Throws std::logic_error when another is in a split() or dup(),
-  /// and Error(out_of_memory) when a rank has too many alive: some 15,000 on one host, half as many
-  /// on several, and 1,800 where each has reduced ordinary memory.
+  /// communicator; waits for all of its ranks. `color` must not be negative. Only one thread of a
+  /// rank at a time may make communicators, whatever WorldOptions::threads says: make them before
+  /// the threads begin. Throws std::logic_error when another is in a split() or dup(), and
+  /// Error(out_of_memory) when a rank has too many alive: some 15,000 on one host, half as many on
+  /// several, and 1,800 where each has reduced ordinary memory.
   [[nodiscard]] Communicator split(int color, int key = 0);
   /// The same for ranks that may stay out: without a color a rank takes part in the call and is in
   /// no group (MPI_UNDEFINED). Ranks may mix the two forms.
@@ -256,8 +256,8 @@ class RONDO_TRANSPORT_API Communicator {
   /// and when the operation completes.
   [[nodiscard]] Request sendrecv(std::span<const Neighbour> neighbours);
 
-  /// Sends a number to `peer`: a token. What this rank stored into memory that both can reach is
-  /// seen by the peer once its wait_signal() has completed.
+  /// Sends a number to `peer`: a token. Once its wait_signal() has completed, the peer sees what
+  /// this rank stored before into memory that both can reach.
   [[nodiscard]] Request put_signal(int peer, std::uint64_t value, int tag = 0);
 
   /// Completes when `peer` has put a signal, and stores its number into `value`, which is lent.
@@ -265,8 +265,8 @@ class RONDO_TRANSPORT_API Communicator {
   [[nodiscard]] Request wait_signal(int peer, std::uint64_t& value, int tag = 0);
 
   /// The same array of every rank: entry r is that of rank r where this rank can reach it, else
-  /// empty. Collective; `mine` lies in this rank's arena. Who writes when is up to the caller;
-  /// signals and barriers order it.
+  /// empty. Collective; `mine` lies in this rank's arena. The caller decides who writes when;
+  /// signals and barriers order the writes.
   template <Element T>
   [[nodiscard]] std::vector<std::span<T>> share(std::span<T> mine) {
     std::vector<std::span<T>> all;

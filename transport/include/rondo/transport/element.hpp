@@ -19,7 +19,7 @@ struct Float16 {
   std::uint16_t bits = 0;
 };
 
-/// What one element of a buffer is.
+/// The type of one element of a buffer.
 enum class ElementType : std::uint8_t { f32, f64, bf16, i32, i64, u8, f16, i8, i16, u16, u32, u64 };
 
 /// Bytes of one element.

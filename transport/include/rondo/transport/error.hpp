@@ -7,7 +7,7 @@
 
 namespace rondo::transport {
 
-/// What can go wrong after an operation was posted.
+/// The ways in which a World, or an operation after it was posted, can fail.
 enum class Errc {
   peer_lost = 1,      ///< a rank has ended, or left before it took part
   mismatch,           ///< ranks posted different operations

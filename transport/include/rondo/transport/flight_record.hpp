@@ -21,8 +21,8 @@ class Memory;
 ///     record.write(FlightRecord::path_in("records", 0), "rank 0 was killed");
 ///
 /// - **What it holds.** The last 1,024 operations of each communicator of one World, collectives
-///   and point-to-point ones, with their states and times; and what first went wrong. What a
-///   second World of the same process records takes the place of the first's.
+///   and point-to-point ones, with their states and times; and what first went wrong. The records
+///   of a second World of the same process replace those of the first.
 /// - **When.** It may be read at any time, while the rank records, stops or is dead.
 /// - **Size.** 65 KiB for each communicator that exists at the same time.
 ///

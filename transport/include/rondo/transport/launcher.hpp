@@ -8,7 +8,7 @@
 
 namespace rondo::transport {
 
-/// What the launcher of this process has told it, before it has exchanged anything with others.
+/// The facts that this process has from its launcher, before it has exchanged anything with others.
 struct LaunchedRank {
   std::string launcher;  ///< for people: "rondo run", "mpirun", "mpiexec", "srun", "torchrun"
   int rank = 0;

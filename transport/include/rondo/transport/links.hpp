@@ -9,7 +9,7 @@
 
 namespace rondo::transport {
 
-/// What this host knows of one way between ranks.
+/// The facts that this host knows about one kind of link between ranks.
 struct LinkFacts {
   std::string name = {};                ///< "shm", "ofi", "tcp", "ucx"
   std::string path = {};                ///< of its plug-in; empty: built in, or not found

@@ -8,7 +8,7 @@
 
 namespace rondo::transport {
 
-/// What the bootstrap of a job over several nodes has cost.
+/// The cost of the bootstrap of a job over several nodes.
 struct BootstrapCost {
   int ranks = 0;
   int nodes = 0;
@@ -22,8 +22,8 @@ struct BootstrapCost {
 /// it.
 ///
 /// The store is the real one, in a process of its own. The ranks are connections of the calling
-/// thread: they send the frames of real ones, and check what they receive. What ranks of a node
-/// pass on to each other is not played, because nodes do that at the same time.
+/// thread: they send the frames of real ones, and check what they receive. Messages that ranks of a
+/// node pass on to each other are not played, because nodes do that at the same time.
 ///
 /// For programs of one thread: it forks. Throws Error(rendezvous_failed) when the bootstrap fails,
 /// takes longer than `deadline`, or needs more descriptors than the process may have.

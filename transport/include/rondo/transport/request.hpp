@@ -65,10 +65,10 @@ class RONDO_TRANSPORT_API Request {
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds limit);
 
   /// Gives up a recv() or wait_signal() that is still pending, and frees its memory; the Request is
-  /// empty then. What was sent for it goes to the next of its peer and tag, unless it has begun to
-  /// arrive. Anything else is left as it is, but for UCX and libfabric: there a long message that
-  /// has begun, and whose sender does not look into the transport for half a second, is given up
-  /// together with the connection, and all communicators of the two ranks fail.
+  /// empty then. A message or signal for it goes to the next of its peer and tag, unless it has
+  /// begun to arrive. Anything else is left as it is, but for UCX and libfabric: there a long
+  /// message that has begun, and whose sender does not look into the transport for half a second,
+  /// is given up together with the connection, and all communicators of the two ranks fail.
   void cancel() noexcept;
 
   /// Does it stand for no operation?
@@ -95,11 +95,11 @@ RONDO_TRANSPORT_API void wait_all(std::span<Request> requests);
 [[nodiscard]] RONDO_TRANSPORT_API bool wait_all_for(std::span<Request> requests,
                                                     std::chrono::nanoseconds limit);
 
-/// Returns the index of one that has completed, the first if there are several. That Request is
-/// empty then, so that the next call finds another. Nothing when all are empty.
+/// Returns the index of one that has completed, the first if there are several, and leaves that
+/// Request empty, so that the next call finds another. Returns nothing when all are empty.
 ///
-/// Throws Error when one has failed, or after WorldOptions::deadline. A peer that any of them needs
-/// is watched, not only those of the first.
+/// Throws Error when one has failed, or after WorldOptions::deadline. It watches the peers that any
+/// of them needs, not only those of the first.
 [[nodiscard]] RONDO_TRANSPORT_API std::optional<std::size_t> wait_any(std::span<Request> requests);
 /// Waits for at most `limit`. Nothing, too, when that was too short.
 [[nodiscard]] RONDO_TRANSPORT_API std::optional<std::size_t> wait_any_for(

@@ -8,8 +8,8 @@ namespace rondo::transport {
 ///
 /// The transport starts no threads of its own. Without a Team the calling thread does all work.
 /// With one it shares out every reduction and copy of at least 64 KiB: of collectives inside a node
-/// and between nodes, and where rows with gaps or coalesced arrays are packed. What a link copies
-/// it copies alone. Cuts depend on lengths and size() alone, and results have the same bits
+/// and between nodes, and where rows with gaps or coalesced arrays are packed. A link makes its own
+/// copies without the Team. Cuts depend on lengths and size() alone, and results have the same bits
 /// whatever size() is; ranks may have Teams of different sizes.
 ///
 /// - **Callers.** run() is called by the World's thread only, within whatever makes progress:

@@ -38,11 +38,11 @@ class RONDO_TRANSPORT_API SharedArena final : public std::pmr::memory_resource {
   [[nodiscard]] bool contains(const void* data, std::size_t bytes) const noexcept;
 
   /// Bytes handed out at the moment, to the program and to its communicators: these keep scratch
-  /// there, from the first collective that needs some to their end. That is at most 8 messages of
-  /// 512 KiB for a ring or tree between nodes, with several ranks on a node up to three times as
-  /// much and some blocks of 4 MiB; up to twice the length of what is short, scanned or coalesced.
-  /// Inside a node only scans and coalesced arrays need any. Where the arena cannot grow, scratch
-  /// is ordinary memory.
+  /// there, from the first collective that needs some to their end. The scratch is at most 8
+  /// messages of 512 KiB for a ring or tree between nodes, with several ranks on a node up to three
+  /// times as much and some blocks of 4 MiB; up to twice the length of what is short, scanned or
+  /// coalesced. Inside a node only scans and coalesced arrays need any. Where the arena cannot
+  /// grow, scratch is ordinary memory.
   [[nodiscard]] std::size_t used_bytes() const noexcept;
 
  private:
@@ -72,7 +72,7 @@ class RONDO_TRANSPORT_API AdoptedMemory {
   /// may be pending on it. Where the kernel has no memory for that, it stays usable as it is.
   void release() noexcept;
 
-  /// What was adopted; empty after release().
+  /// The adopted memory; empty after release().
   [[nodiscard]] std::span<std::byte> memory() const noexcept { return memory_; }
 
  private:
@@ -85,7 +85,7 @@ class RONDO_TRANSPORT_API AdoptedMemory {
   std::span<std::byte> pages_;
 };
 
-/// What a rank has moved and how long it took, since its World began. Differences of two
+/// Counts what a rank has moved and how long it took, since its World began. Differences of two
 /// snapshots describe what happened between them.
 ///
 /// Inside a node collectives send no messages: a rank loads from and stores to its peers' memory.
@@ -184,7 +184,7 @@ struct WorldOptions {
 
 /// How a host program brings ranks together: copies `mine`, which is equally long on all ranks,
 /// into `all` of each, in rank order, as MPI_Allgather does; `all` is as long as `mine` of all
-/// ranks together. What it throws is passed on.
+/// ranks together. Its exceptions are passed on.
 using Allgather = std::function<void(std::span<const std::byte> mine, std::span<std::byte> all)>;
 
 /// Where one rank of a World runs.
@@ -202,10 +202,10 @@ struct RankInfo {
 ///   process, which must not use them otherwise (by MPI, for example): create() serves programs
 ///   that have an MPI or a rendezvous of their own. make_threads() makes ranks of threads of this
 ///   process, for tests and examples.
-/// - **End.** When a World ends, this rank has left in order. It does not wait for its peers. What
-///   it took part in is not disturbed, however late others are; a collective that it did not post
-///   cannot complete, and fails with Errc::peer_lost on those who wait for it. A message that did
-///   not come from it is given up when nothing has arrived for its communicator for 2 s.
+/// - **End.** When a World ends, this rank has left in order. It does not wait for its peers, nor
+///   disturb operations that it took part in, however late others are; a collective that it did not
+///   post cannot complete, and fails with Errc::peer_lost on those who wait for it. A message that
+///   did not come from it is given up when nothing has arrived for its communicator for 2 s.
 /// - **Nodes.** Ranks of one machine (and network namespace) are a node and share memory; others
 ///   are reached over a fabric, see FabricOptions. RONDO_COORDINATOR names the store of rank 0
 ///   where ranks of several nodes meet; a World of several nodes owns one service thread.
@@ -221,16 +221,15 @@ struct RankInfo {
 ///   job's variables is refused.
 /// - **fork().** A World belongs to the process that made it. A forked child, such as a worker of a
 ///   DataLoader, may end its copies of a World and of what belongs to it, and may read what lies in
-///   the arena; neither disturbs the parent. Operations throw std::logic_error there, as does
-///   what makes or waits for something; abort() ends the parent's ranks on its node. It may make
-///   Worlds of its own. As long as it lives, it keeps the parent's connections open: that the
-///   parent has died is noticed by ranks of other nodes when such children have ended, too, or at
-///   the deadline.
+///   the arena; neither disturbs the parent. Operations throw std::logic_error there, as does what
+///   makes or waits for something; abort() ends the parent's ranks on its node. It may make Worlds
+///   of its own. As long as it lives, it keeps the parent's connections open: ranks of other nodes
+///   notice the parent's death when such children have ended, too, or at the deadline.
 /// - **Trust.** Ranks of one node are processes of one user: each asks the kernel. Ranks that meet
-///   at a store prove that they know the job's secret (HMAC-SHA256), or, without one, that they
-///   are of the same user on the same host. What they tell the store after that goes over the
-///   network in the clear, and links between nodes carry data without any authentication or
-///   encryption. So the network between the hosts must be trusted.
+///   at a store prove that they know the job's secret (HMAC-SHA256), or, without one, that they are
+///   of the same user on the same host. Their later messages to the store go over the network in
+///   the clear, and links between nodes carry data without any authentication or encryption. So the
+///   network between the hosts must be trusted.
 /// - **Threads.** Belongs to one thread at a time; only abort() may be called from others. With
 ///   WorldOptions::threads = Threads::multiple, all of a World, its arena, communicators, requests
 ///   and plans may be used by several threads at the same time, with these rules: collectives of

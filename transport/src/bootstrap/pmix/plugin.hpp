@@ -2,7 +2,7 @@
 
 namespace rondo::transport::bootstrap {
 
-/// What librondo-pmix.so exports: the one use that Rondo makes of libpmix.
+/// The export of librondo-pmix.so: the one use that Rondo makes of libpmix.
 ///
 /// Plain C types, because a library that needs libpmix is loaded only under a launcher that has it.
 /// `release` is compared first, as in LinkPlugin.

@@ -210,7 +210,7 @@ int reach(const fi_info& info) {
   return own->sa_family == AF_INET ? reach_v4(*own) : reach_v6(*own);
 }
 
-// Best first. Of newer libfabrics tcp needs no ofi_rxm. Never shm: ranks of one node have better.
+// Best first. In newer libfabrics tcp needs no ofi_rxm. Never shm: ranks of one node have better.
 constexpr const char* preference[] = {"cxi",  "verbs;ofi_rxm", "efa",         "psm3", "opx",
                                       "psm2", "gni",           "tcp;ofi_rxm", "tcp"};
 
@@ -241,7 +241,7 @@ Info make_hints(const std::string& provider, bool directed) {
   return hints;
 }
 
-/// What libfabric offers of `provider`, or of all; null when nothing.
+/// The offers of libfabric for `provider`, or for all; null when there are none.
 Info find(const std::string& provider, bool directed) {
   const Info hints = make_hints(provider, directed);
   fi_info* found = nullptr;

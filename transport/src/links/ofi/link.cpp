@@ -1,8 +1,8 @@
-// What a link keeps of its memory, its messages and its peers; how messages are posted to
-// libfabric, how their ends come back, and what the plug-in exports.
+// Keeps track of a link's memory, messages and peers, posts messages to libfabric, takes back their
+// ends, and exports the plug-in.
 //
 // Every post hands its message to libfabric, whose completion queue reports each end with the
-// message's context. What libfabric cannot accept yet waits here and is tried again by progress().
+// message's context. Until libfabric can accept it, a message waits here for progress().
 //
 // Messages are given up one by one or with their peer. A message that still waits here is dropped,
 // and a receive that has no message yet is cancelled by libfabric. But no provider cancels a send,
@@ -127,7 +127,7 @@ int OfiPeer::connect(const Endpoint& endpoint, std::string_view blob) {
 
 namespace {
 
-/// What libfabric compares: `tag` alone where receives name an address, else with the sender.
+/// The tag for libfabric: `tag` alone where receives name an address, else with the sender.
 std::uint64_t wire_tag(const Endpoint& endpoint, std::int32_t sender, std::uint64_t tag) {
   if (endpoint.choice.directed) return tag;
   return static_cast<std::uint64_t>(sender) << link_tag_bits | tag;
@@ -311,7 +311,7 @@ int OfiLink::lease(OfiMessage& message) noexcept {
 }
 
 std::optional<int> OfiLink::arm() noexcept {
-  // What libfabric could not accept yet may be accepted without an event.
+  // Messages that wait here may become acceptable to libfabric without an event.
   if (error_ != 0 || endpoint_.wait_descriptor < 0 || !waiting_recvs_.empty() || !listed_.empty()) {
     return std::nullopt;
   }
@@ -457,7 +457,7 @@ void OfiLink::cut_connection(std::int32_t rank, const Transfer& transfer) noexce
   // Others of the peer's host may lose those that were accepted: only where nothing else helps.
   for (const Opened by : {Opened::here, Opened::there}) {
     if (transfer.pending()) cut_connections(own, peer, by);
-    // What the kernel has of the message is read first.
+    // First read what the kernel has of the message.
     constexpr int rounds = 1000;
     for (int round = 0; round < rounds && transfer.pending(); ++round) progress();
   }

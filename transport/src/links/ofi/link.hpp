@@ -25,7 +25,7 @@ namespace rondo::transport::ofi {
 /// Registered memory, where the provider wants local buffers registered (FI_MR_LOCAL); elsewhere
 /// nothing is done here.
 ///
-/// What lies in memory that was added costs a look-up; any other buffer is registered for its one
+/// A buffer in memory that was added costs a look-up; any other buffer is registered for its one
 /// message.
 class OfiMemory {
  public:
@@ -55,7 +55,7 @@ class OfiMemory {
   bool needed_;
 };
 
-/// What the link knows of one message, from post to libfabric's last report of it.
+/// The link's record of one message, from post to libfabric's last report of it.
 struct OfiMessage {
   enum class Kind : std::uint8_t { send, recv };
   /// abandoned: its caller has been told the end, its memory is out of libfabric's reach, and only
@@ -116,7 +116,7 @@ struct OfiPeer {
   [[nodiscard]] int connect(const Endpoint& endpoint, std::string_view blob);
 };
 
-/// What a peer's connect() takes: the provider's name, a zero byte, the endpoint's name.
+/// The address for a peer's connect(): the provider's name, a zero byte, the endpoint's name.
 [[nodiscard]] std::string address_blob(const Endpoint& endpoint);
 
 /// Tagged messages over a reliable datagram endpoint of libfabric; links/link.hpp has the
@@ -128,9 +128,9 @@ struct OfiPeer {
 ///   it in parts, because a receive may be longer than its message.
 /// - A send of up to the provider's inject size is done at once: libfabric has copied it.
 /// - When a message of a peer fails, so do all others to and from it, now and later: their order
-///   could not be kept. Those that were cancelled or longer than their receive do not count. Of
-///   long sends over ofi_rxm libfabric may not report the end: they end when they are cancelled.
-/// - What is discarded is received by receives that begin again and again, one for each peer and
+///   could not be kept. Messages that were cancelled or longer than their receive do not count.
+///   libfabric may not report the end of long sends over ofi_rxm: they end when they are cancelled.
+/// - Discarded messages are received by receives that begin again and again, one for each peer and
 ///   tag: the peer's sends end like others.
 /// - libfabric cancels no send. One that is cancelled gets a moment to end by itself; then the
 ///   connection to its peer is closed (ofi_rxm), or the endpoint where there is no connection to

@@ -8,8 +8,8 @@ namespace rondo::transport::ofi {
 enum class Opened { here, there };
 
 /// Ends the TCP connections of this process between a libfabric endpoint that listens at `own` and
-/// one that listens at `peer`; its other end notices, as when a process dies. Of those that were
-/// opened there it is only known from which address they came: they end for all endpoints there.
+/// one that listens at `peer`; its other end notices, as when a process dies. For those that were
+/// opened there, only the address that they came from is known: they end for all endpoints there.
 ///
 /// For a connection that libfabric holds and gives no way to close. Looks at all descriptors.
 void cut_connections(const sockaddr_storage& own, const sockaddr_storage& peer, Opened by) noexcept;

@@ -12,7 +12,7 @@
 #include "shm/control_block.hpp"
 #include "shm/memory.hpp"
 
-// What a rank keeps for itself about its messages: posted sends and receives, messages that came
+// The private data of a rank about its messages: posted sends and receives, messages that came
 // before their receive, and the queues of them; and the two halves of a link, which move them.
 
 namespace rondo::transport::shm_link {
@@ -70,7 +70,7 @@ struct Send {
   Send* next = nullptr;
 };
 
-/// What there is between this rank and one other.
+/// The state of the messages between this rank and one other.
 struct ShmPeer {
   int rank = 0;
   shm::RankMemory* memory = nullptr;  ///< null: on another node
@@ -101,7 +101,7 @@ inline void notify(const ShmPeer& to, bool may_sleep) noexcept {
   shm::ring_if_asleep(to.memory->header());
 }
 
-/// What one rank's sends need in its control segment: states of messages, eager buffers and bounce
+/// Memory for one rank's sends in its control segment: states of messages, eager buffers and bounce
 /// buffers. All are made on first use, and used again. The buffers are bounded in number; states
 /// are as many as messages are announced.
 class SendMemory {

@@ -28,12 +28,12 @@ bool withdrawn(const Incoming& message) noexcept {
 // Was what has just been read of `message` the message?
 bool still_valid(const Incoming& message) noexcept {
   if (message.state == nullptr) return true;
-  // What was read comes before the mark that says whether it was valid.
+  // The data is read before the mark that says whether it was valid.
   std::atomic_thread_fence(std::memory_order_acquire);
   return !withdrawn(message);
 }
 
-// What a slot tells; a message's source is where it lies now.
+// Reads what a slot tells; a message's source is where it lies now.
 Incoming read(const ShmPeer& from, const RingReader::Front& front) noexcept {
   Incoming message{.tag = front.tag, .bytes = front.payload.size(), .source = front.payload.data()};
   if (front.kind == SlotKind::inlined) return message;

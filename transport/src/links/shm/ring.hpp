@@ -8,9 +8,9 @@
 
 #include "shm/memory.hpp"
 
-// What two ranks of a node share to exchange messages, and the two ends of it. All shared memory
-// here lies in the sender's control segment, made on first use; offsets are into that segment
-// unless said otherwise.
+// The memory that two ranks of a node share to exchange messages, and the two ends of it. All
+// shared memory here lies in the sender's control segment, made on first use; offsets are into that
+// segment unless said otherwise.
 
 namespace rondo::transport::shm_link {
 
@@ -19,7 +19,7 @@ inline constexpr std::size_t ring_slots = 64;
 /// The largest message that travels in its slot.
 inline constexpr std::size_t ring_payload_bytes = 56;
 
-/// What a slot holds.
+/// The contents of a slot.
 enum class SlotKind : std::uint8_t {
   inlined = 1,  ///< the message
   eager,        ///< an Announcement: the message is in its EagerBuffer
@@ -52,7 +52,7 @@ using RingOffset = std::atomic<std::uint64_t>;
 /// How the two sides of one larger message talk about it. It belongs to the sender until it is
 /// announced, and again once the receiver has stored `consumed`; between, each word has one writer.
 struct alignas(128) MessageState {
-  /// By the sender: it has cancelled the message. What is still read of it is not to be used.
+  /// By the sender: it has cancelled the message. Data that is still read of it must not be used.
   std::atomic<std::uint32_t> withdrawn{0};
   /// By the sender, of an ordinary message: where its bounce buffer is, and the fragments that have
   /// been copied there so far.
@@ -67,7 +67,7 @@ struct alignas(128) MessageState {
 };
 static_assert(sizeof(MessageState) == 128);
 
-/// What a slot says about a larger message.
+/// The contents of a slot that announces a larger message.
 struct Announcement {
   std::uint64_t bytes = 0;
   std::uint64_t state = 0;  ///< where its MessageState is

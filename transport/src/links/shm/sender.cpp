@@ -31,8 +31,8 @@ std::span<const std::byte> bytes_of(const Announcement& announcement) noexcept {
 }
 
 void withdraw(Send& send) noexcept {
-  // What the poster writes into its memory from now on comes after the mark: a receiver that has
-  // read any of it finds the mark when it looks once more at the end.
+  // Later writes of the poster into its memory come after the mark: a receiver that has read any of
+  // them finds the mark when it looks once more at the end.
   send.state->withdrawn.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   send.transfer = nullptr;
@@ -151,8 +151,8 @@ bool Sender::push(ShmPeer& to, std::uint64_t tag, std::span<const std::byte> dat
                   Transfer& transfer) {
   if (!to.out.attached()) to.out = RingWriter(make_ring(*mine_, rings_, to.rank));
   if (to.out.full()) return false;
-  // What a crowded receiver does not ask for stays here: its sends are not done, and so the memory
-  // of both sides is bounded by what this rank's caller has pending.
+  // Messages that a crowded receiver does not ask for stay here: their sends are not done, and so
+  // the memory of both sides is bounded by what this rank's caller has pending.
   const bool copied = data.size() <= eager_bytes && !to.out.crowded();
   const bool inlined = copied && data.size() <= ring_payload_bytes;
   EagerBuffer* buffer = copied && !inlined ? memory_.acquire_eager() : nullptr;

@@ -62,7 +62,7 @@ std::optional<InterfaceAddress> best_address(std::vector<InterfaceAddress> all, 
   return best == all.end() ? std::nullopt : std::optional(*best);
 }
 
-// Of each interface of the list, in its order; of "", of one that is not loopback.
+// The addresses of each interface of the list, in its order; for "", of one that is not loopback.
 std::vector<InterfaceAddress> find_addresses(const std::string& devices) {
   const std::vector<InterfaceAddress> all = list_addresses();
   std::vector<InterfaceAddress> found;

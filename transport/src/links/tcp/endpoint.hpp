@@ -36,8 +36,8 @@ struct Destination {
   std::vector<SocketAddress> rails;  ///< at least one; rail i is reached by our interface i
   Key key{};
 
-  /// What Endpoint::address() has made, to be reached by `interfaces`; nothing if it is something
-  /// else. Rails that only one of the two sides has are left out.
+  /// Parses what Endpoint::address() has made, to be reached by `interfaces`; nothing if it is
+  /// something else. Rails that only one of the two sides has are left out.
   [[nodiscard]] static std::optional<Destination> parse(const std::string& text,
                                                         const std::vector<std::string>& interfaces);
 };
@@ -95,7 +95,7 @@ class Endpoint {
 
 /// For how long a further connection is tried, and half a request may stay without its rest.
 inline constexpr std::chrono::seconds handshake_limit{5};
-/// What has become of one step of a handshake.
+/// The outcome of one step of a handshake.
 enum class HandshakeStep : std::uint8_t {
   waits,    ///< the socket is not ready
   done,     ///< sent, or received as it should be

@@ -350,7 +350,7 @@ void TcpLink::fail_callers(int error) {
   }
 }
 
-// When both ranks make a connection, the lower rank's counts. What is not admitted is closed.
+// When both ranks make a connection, the lower rank's counts. Connections not admitted are closed.
 void TcpLink::admit(const ConnectRequest& request, shm::Descriptor socket) {
   const auto rank = static_cast<int>(request.rank);
   Peer* const peer = known(rank);

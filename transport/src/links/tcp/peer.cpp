@@ -33,12 +33,12 @@ namespace rondo::transport::tcp {
 namespace {
 
 constexpr std::size_t most_messages_at_once = 16;
-// Of a message that is cancelled half sent, so much is copied at most.
+// The most that is copied of a message that is cancelled half sent.
 constexpr std::size_t most_copied = std::size_t{16} << 20U;
 
-// What was sent again, or probed a full receiver, and is not answered. The kernel alone would go on
-// for a quarter of an hour. Its TCP_USER_TIMEOUT would end it sooner, but also where the other side
-// answers and computes for so long that it reads nothing.
+// Has something been sent again, or probed a full receiver, without an answer? The kernel alone
+// would go on for a quarter of an hour. Its TCP_USER_TIMEOUT would end it sooner, but also where
+// the other side answers and computes for so long that it reads nothing.
 bool is_cut_off(int socket) noexcept {
   constexpr std::uint32_t longest_silence_ms = 3500;
   constexpr std::uint32_t most_probes = 2;
@@ -145,7 +145,7 @@ void Peer::admit_rail(std::size_t rail, shm::Descriptor socket) noexcept {
   if (rails_[rail - 1].state() == Rail::State::apart) rails_[rail - 1].admit(std::move(socket));
 }
 
-// Those that are open without a gap, with the first connection.
+// Counts the rails that are open without a gap, and the first connection.
 std::size_t Peer::open_rails() const noexcept {
   const auto end = std::ranges::find_if(
       rails_, [](const Rail& rail) { return rail.state() != Rail::State::open; });
@@ -163,7 +163,7 @@ void Peer::open(shm::Descriptor socket, Pools& pools) noexcept {
   }
 }
 
-// What has come already is received at once.
+// Data that has come already is received at once.
 void Peer::post_receive(Pools& pools, Message& message) noexcept {
   const std::uint64_t tag = message.header.tag;
   std::erase_if(discarded_, [tag](const Tags& tags) { return tags.fit(tag); });
@@ -239,7 +239,7 @@ void Peer::cancel(Pools& pools, Message& message) noexcept {
   std::exchange(message.transfer, nullptr)->end(static_cast<std::int32_t>(Failure::cancelled), 0);
 }
 
-// Of a message that has begun, so that it is the one that the rails carry.
+// The rest of a message that has begun, so that it is the one that the rails carry.
 std::span<const std::byte> Peer::rest(const Message& front, std::size_t rail) const noexcept {
   return front.rest(rail, rail == 0 ? front.sent_here() : rails_[rail - 1].sent);
 }
@@ -297,7 +297,7 @@ bool Peer::write_stream(Pools& pools) noexcept {
     // The kernel only reads it.
     if (part > 0) parts[count++] = {const_cast<std::byte*>(rest.data()), part};
     bytes += part;
-    // What follows must not overtake the rest of a message that was cut.
+    // Later messages must not overtake the rest of a message that was cut.
     if (is_divided || part < rest.size()) break;
   }
   msghdr call{};
@@ -510,7 +510,7 @@ void Peer::fail_sends(Pools& pools, Failure failure) noexcept {
   while (!outgoing_.empty()) end(pools, outgoing_.pop(), failure, 0);
 }
 
-// What had come before is kept, and can still be received.
+// Messages that had come before are kept, and can still be received.
 void Peer::fail(Pools& pools, Failure failure) noexcept {
   state_ = State::failed;
   failure_ = failure;

@@ -32,7 +32,7 @@ enum class Failure : std::int32_t {
   return static_cast<Failure>(error_number);
 }
 
-/// What stands before each message in the stream of the first connection.
+/// The header of each message in the stream of the first connection.
 struct Header {
   std::uint64_t tag = 0;
   std::uint64_t bytes = 0;
@@ -64,7 +64,7 @@ struct Message {
   [[nodiscard]] std::size_t sent_here() const noexcept {
     return sent < sizeof(Header) ? 0 : sent - sizeof(Header);
   }
-  /// What is left to be sent over `rail`, of whose stripe `done` bytes have been.
+  /// The rest that is to be sent over `rail` when `done` bytes of its stripe have been sent.
   [[nodiscard]] std::span<const std::byte> rest(std::size_t rail, std::size_t done) const noexcept;
 };
 
@@ -75,7 +75,7 @@ struct Unexpected {
   Unexpected* next = nullptr;
 };
 
-/// What all peers of a link have in common.
+/// The pools that all peers of a link share.
 struct Pools {
   Pool<Message> messages;
   Pool<Unexpected> unexpected;

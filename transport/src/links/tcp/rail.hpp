@@ -23,7 +23,7 @@ struct Stripe {
   [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
 };
 
-/// That of rail `rail`, when `bytes` are divided among `rails`. They are equal, up to a cache line.
+/// The stripe of `rail`, when `bytes` are divided among `rails`: all are equal, up to a cache line.
 [[nodiscard]] Stripe stripe_of(std::size_t bytes, std::size_t rails, std::size_t rail) noexcept;
 
 /// On how many of `open` rails a message of so many bytes is divided.
@@ -62,7 +62,7 @@ class Rail {
   /// when the connection has failed, with errno, or 0 there if the peer has closed it.
   [[nodiscard]] std::optional<std::size_t> read(std::byte* data, std::size_t bytes) noexcept;
 
-  /// Of the message that is being written, and of the one that is being read.
+  /// Bytes of the message that is being written, and of the one that is being read.
   std::size_t sent = 0;
   std::size_t received = 0;
   std::uint32_t watched = 0;  ///< the link's: events for which its socket is watched

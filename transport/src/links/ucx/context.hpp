@@ -47,11 +47,11 @@ class LogCapture {
   ~LogCapture();
 };
 
-/// What UCX logged last on this thread since this was last asked; may be empty.
+/// The last message that UCX logged on this thread since the last call; may be empty.
 [[nodiscard]] std::string last_log_message();
 
-/// What the link keeps of a message in flight. It lives in the memory that UCX gives to each of
-/// its requests, so posting allocates nothing.
+/// The link's record of a message in flight. It lives in the memory that UCX gives to each of its
+/// requests, so posting allocates nothing.
 struct UcxMessage {
   enum class State : std::uint8_t {
     posting,   ///< UCX has not returned from the call that posts it
@@ -131,8 +131,8 @@ class UcxPeer {
   void* closing_ = nullptr;  ///< the request to close the endpoint
 };
 
-/// What ranks tell each other: a mark, UCX's version, then the address of its worker. UCX itself
-/// trusts what it gets.
+/// Packs the address that ranks tell each other: a mark, UCX's version, then the address of its
+/// worker. UCX itself trusts what it gets.
 [[nodiscard]] std::string pack_address(std::span<const std::byte> worker);
 
 /// The worker's part of it, once it is known to be one that this UCX can use.

@@ -1,6 +1,6 @@
 // The link over UCX, and what its plug-in exports.
 //
-// UCX's tag is the sender's rank in the upper 16 bits, then the link's 48. What the link keeps of a
+// UCX's tag is the sender's rank in the upper 16 bits, then the link's 48. The link's record of a
 // message lives in UCX's own request, so posting allocates nothing. UCX cancels no send, nor a
 // message that has begun to arrive: such a message may take a CancelPatience to end by itself, and
 // then ends with its connection.
@@ -39,7 +39,7 @@ std::uint64_t tag_of(int rank, std::uint64_t tag) noexcept {
   return static_cast<std::uint64_t>(rank) << rank_shift | tag;
 }
 
-// What other ranks need to reach this worker.
+// The address that other ranks need to reach this worker.
 std::string own_address(ucp_worker_h worker) {
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;
@@ -99,13 +99,13 @@ class UcxLink final : public Link {
   [[nodiscard]] std::string try_add_memory(std::span<std::byte> memory) override;
   [[nodiscard]] std::int32_t connect_to(int rank, const std::string& address);
 
-  // What UCX calls when a message has ended.
+  // UCX calls sent() or received() when a message has ended; both call end().
   static void sent(void* request, ucs_status_t status, void* link);
   static void received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                        void* link);
   static void end(void* request, ucs_status_t status, std::uint64_t bytes);
 
-  // What is thrown away when it comes, of several ranks: a failed communicator's messages.
+  // Messages of several ranks that are thrown away when they come: a failed communicator's.
   struct Discarded {
     std::uint64_t tag = 0;
     std::uint64_t mask = 0;
@@ -270,7 +270,7 @@ void UcxLink::post_recv(int rank, std::uint64_t tag, std::span<std::byte> data,
   const ucs_status_ptr_t request =
       ucp_tag_recv_nbx(ucx_.worker, data.data(), data.size(), sent_tag, whole_tag, &params);
   start(request, peer, transfer, 0, true);
-  // What a lost peer sent before is still received; nothing else will come.
+  // Messages that a lost peer sent before are still received; nothing else will come.
   if (status == UCS_OK || !transfer.pending()) return;
   ucp_request_cancel(ucx_.worker, request);
   if (transfer.pending() && !peer.closing()) {
@@ -312,7 +312,7 @@ void UcxLink::received(void* request, ucs_status_t status, const ucp_tag_recv_in
   end(request, status, info->length);
 }
 
-// During the post, start() has not seen the request yet: it finds the end there. Of an abandoned
+// During the post, start() has not seen the request yet: it finds the end there. For an abandoned
 // message only the request is freed.
 void UcxLink::end(void* request, ucs_status_t status, std::uint64_t bytes) {
   UcxMessage& message = *static_cast<UcxMessage*>(request);
@@ -393,8 +393,8 @@ bool UcxLink::close_failed_peers() {
   return true;
 }
 
-// What UCX has not ended although the connection is gone, a message of which only the beginning
-// has come, will never be touched again.
+// UCX never touches a message again that it has not ended although the connection is gone: one of
+// which only the beginning has come.
 void UcxLink::abandon(UcxPeer& peer) {
   while (UcxMessage* message = peer.messages().first()) abandon(*message, peer.status());
 }
