@@ -17,8 +17,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
-// What the handles of rondo.h are, and what every function of it does with its arguments and with
-// exceptions.
+// Defines the handles of rondo.h, and how each of its functions treats arguments and exceptions.
 
 /// Belongs to a World, or was made by a split.
 struct rondo_communicator {
@@ -75,7 +74,7 @@ template <typename Value, typename Body>
   throw std::invalid_argument("rondo: " + what);
 }
 
-/// What a pointer argument points at; `name` is the argument's.
+/// Returns what a pointer argument points at, and refuses null; `name` is the argument's.
 template <typename T>
 [[nodiscard]] T& at(T* pointer, const char* name) {
   if (pointer == nullptr) refuse(std::string("the argument '") + name + "' is a null pointer");

@@ -85,7 +85,7 @@ class ArenaAllocator final : public PortableAllocator {
     return fallback_->allocate(bytes);
   }
 
-  // What raw_allocate() returned, which drops the deleter, may be of an arena or not.
+  // raw_allocate() drops the deleter of its block, so this one frees blocks of an arena and others.
   c10::DeleterFnPtr raw_deleter() const override { return free_block; }
 
  private:

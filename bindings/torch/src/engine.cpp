@@ -1,7 +1,7 @@
 // How operations of torch.distributed make progress.
 //
-// Posting never waits. A blocking call is a post and a wait, and the wait makes the progress
-// itself, so no other thread is woken for it. What nobody waits for is left to the engine's thread.
+// Posting never waits. A blocking call is a post and a wait that makes the progress itself, so no
+// other thread is woken for it. Operations that nobody waits for are left to the engine's thread.
 // It looks five times per millisecond while something is pending, and sleeps otherwise; between two
 // looks the processor belongs to the computation. The transport's own waits, which sleep until a
 // peer has moved, are taken in short slices, because the lock is held meanwhile.
@@ -32,7 +32,7 @@ constexpr std::chrono::microseconds look_interval{200};
 /// How long the engine's thread goes on looking after the last operation: in a loop of small
 /// operations nobody should have to wake it each time.
 constexpr std::chrono::milliseconds active_time{2};
-/// What pending operations get when the process group is destroyed.
+/// Pending operations get this time to complete when the process group is destroyed.
 constexpr std::chrono::seconds closing_time{5};
 /// So long without a look the process did not run: its job was suspended.
 constexpr std::chrono::seconds longest_pause{1};
@@ -338,8 +338,8 @@ void Engine::give_up(Operation& operation) {
   throw std::runtime_error(text);
 }
 
-/// What ends here stores into memory of malloc(), and frees some: not while a page of it is
-/// adopted.
+/// Operations that end here store into memory of malloc(), and free some, so none may end while a
+/// page of that memory is being adopted.
 void Engine::complete(std::vector<Ended> ended) {
   if (ended.empty()) return;
   std::vector<c10::intrusive_ptr<Operation>> without_thread;

@@ -23,7 +23,7 @@ namespace rondo::torch_backend {
 
 class Engine;
 
-/// What a World of an Engine has as stall_warning.
+/// The stall_warning of each Engine's World.
 inline constexpr std::chrono::milliseconds stall_time{50};
 
 /// Longer timeouts would overflow when they are added to the time of today.
@@ -109,9 +109,9 @@ class Callbacks {
 
 /// A World that several threads of a process use: Python's, those of autograd, and one of its own.
 ///
-/// A World belongs to one thread at a time, so each access is under one lock. Who waits makes
-/// progress; the engine's own thread does so for operations that nobody waits for, above all those
-/// whose future is awaited (DistributedDataParallel awaits nothing else).
+/// A World belongs to one thread at a time, so each access is under one lock. A thread that waits
+/// makes progress; the engine's own thread does so for operations that nobody waits for, above all
+/// those whose future is awaited (DistributedDataParallel awaits nothing else).
 class Engine final : public std::enable_shared_from_this<Engine> {
  public:
   using Start =
@@ -153,8 +153,8 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] bool contains(const void* data, std::size_t bytes);
   void deallocate(void* data, std::size_t bytes) noexcept;
 
-  /// While it lives no operation completes. Who completes one may need Python's lock, so it is
-  /// waited for without that.
+  /// No operation completes while a Pause lives. Wait for it without Python's lock: a thread that
+  /// completes an operation may need that lock.
   using Pause = std::unique_lock<std::recursive_mutex>;
   [[nodiscard]] Pause pause_completions();
 
@@ -177,8 +177,8 @@ class Engine final : public std::enable_shared_from_this<Engine> {
   void run();
   bool rest();
 
-  /// Who completes operations; locked before mutex_, if both are. Python may run then, by which a
-  /// tensor is freed, and call the engine again.
+  /// Held by the thread that completes operations; locked before mutex_, if both are. Python may
+  /// run meanwhile and free a tensor, which calls the engine again: so it is recursive.
   std::recursive_mutex completing_;
   std::mutex mutex_;
   std::atomic<int> wanted_{0};                          ///< threads that wait for the lock

@@ -12,7 +12,7 @@ namespace rondo::torch_backend {
 /// compile.
 class PortableAllocator : public c10::Allocator {
  public:
-  /// What allocate() returns.
+  /// Makes the block that allocate() returns.
   [[nodiscard]] virtual c10::DataPtr make(std::size_t bytes) const = 0;
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)

@@ -1,7 +1,7 @@
 // The operations of torch.distributed, in terms of the transport's.
 //
 // Each makes an Operation, prepares tensors that are dense, posts, and says what to copy back when
-// it has completed. What only moves travels as bytes.
+// it has completed. Data that is moved and not reduced travels as bytes.
 
 #include "process_group.hpp"
 

@@ -1,4 +1,4 @@
-// What torch.distributed reduces, in terms of what the transport reduces.
+// Maps the reductions of torch.distributed, and the types that they take, to the transport's.
 
 #include "reductions.hpp"
 

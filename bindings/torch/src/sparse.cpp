@@ -21,7 +21,7 @@ namespace {
 using transport::Communicator;
 using transport::Request;
 
-// What ranks tell each other of their tensors.
+// The facts that ranks tell each other about their tensors.
 struct Extent {
   int64_t values = 0;
   int64_t shape = 0;  // equal on all ranks: a number for sizes, dimensions and type
