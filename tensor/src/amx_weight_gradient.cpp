@@ -28,8 +28,8 @@ namespace rondo::tensor {
 
 namespace {
 
-// Of the second-level cache, which has 2 MiB on CPUs with AMX: what the operands of a slab of
-// several images take, and those of one image.
+// Bytes of the second-level cache, which has 2 MiB on CPUs with AMX: for the operands of a slab of
+// several images, and for those of one image.
 constexpr std::size_t slab_bytes = std::size_t{1} << 20U;
 constexpr std::size_t most_image_bytes = std::size_t{2} << 20U;
 
@@ -50,7 +50,7 @@ AmxWeightGradient::Axis::Axis(std::int64_t rows_of_x, std::int64_t rows_of_dy, s
       planes(std::min(stride, kernel)),
       reach((kernel - 1) / stride) {
   const std::int64_t extent = output + reach;
-  // Of all planes, the fewest coordinates in the padding before and behind the image.
+  // The fewest coordinates of any plane in the padding before and behind the image.
   const std::int64_t first = blocks_of(std::max<std::int64_t>(0, padding - planes + 1), stride);
   const std::int64_t last = extent - ((input - 1 + padding) / stride + 1);
   period = extent - std::clamp<std::int64_t>(std::min(first, last), 0, reach);
@@ -222,7 +222,7 @@ void AmxWeightGradient::lay_out_x(const Slab& slab, const Bfloat16* x, const Ope
   }
 }
 
-// Of x.
+// The first tile of x for a block of channels, in one copy of a plane.
 std::int64_t AmxWeightGradient::first_tile(const Slab& slab, std::int64_t plane,
                                            std::int64_t channels,
                                            std::int64_t copy) const noexcept {

@@ -51,7 +51,7 @@ class AmxWeightGradient final : public OwnWeightGradient {
     std::int64_t tiles = 0;    ///< along the pixels
     std::int64_t x_tiles = 0;  ///< of x: the furthest tap reads beyond
   };
-  /// What one tap multiplies with dy for some channels: tiles of x that follow each other.
+  /// Tiles of x that follow each other, which one tap multiplies with dy for some channels.
   struct Run {
     std::int64_t tap = 0, channels = 0;  ///< in blocks
     std::int64_t plane = 0, offset = 0;  ///< of its first position

@@ -97,7 +97,7 @@ std::size_t sum_bytes(std::size_t channels, int threads) {
 std::size_t channel_bytes(std::size_t channels) {
   return channel_arrays * channels * sizeof(double);
 }
-// What ranks add up: how many pixels each has, and two sums per channel.
+// Bytes of the numbers that ranks add up: the pixels of each, and two sums per channel.
 std::size_t shared_bytes(std::size_t channels) { return (1 + 2 * channels) * sizeof(double); }
 
 /// An optional argument; where it is not given its type means nothing.
@@ -170,7 +170,7 @@ class BatchNorm::Impl {
   void take_moments(const Shape& x);
   void share_moments(const Shape& x);
   void share_gradient_sums();
-  /// What the second backward pass subtracts, from sums over the whole batch.
+  /// Sets what the second backward pass subtracts, from sums over the whole batch.
   void set_means(std::size_t channel, const Sums& sums);
   [[nodiscard]] std::span<double> sums_of(int part, std::size_t which) const;
   void clear_sums(int part) const;
@@ -446,7 +446,7 @@ void BatchNorm::Impl::sum_gradients(const ConstAnyView& x, const ConstAnyView& y
   if (shares()) share_gradient_sums();
 }
 
-// What the second pass of backward subtracts: the mean of dy, and that of dy times normalised x.
+// Sets what the second backward pass subtracts: the mean of dy, and that of dy times normalised x.
 void BatchNorm::Impl::set_means(std::size_t channel, const Sums& sums) {
   set_lanes(offset_, channel, sums.first / samples_);
   set_lanes(slope_, channel, sums.second * inverse_[channel] * inverse_[channel] / samples_);

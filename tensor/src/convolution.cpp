@@ -200,7 +200,7 @@ LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on)
   }
   const Descriptions d(spec);
   const auto attributes = scratchpad_attributes();
-  // What the spec does not want stays an empty descriptor, for which no memory is taken.
+  // A kernel that the spec does not want stays an empty descriptor, which takes no memory.
   const auto hint = forward_of(spec, d, on, attributes);
   LayerKernels kernels;
   kernels.forward = forward_of(spec, d, on, scratchpad_attributes(spec.activation));

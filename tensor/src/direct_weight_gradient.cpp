@@ -27,7 +27,7 @@ using Unit = std::uint32_t;  // a float, or a pair of bf16
 
 constexpr std::int64_t cache_line = 64;  // bytes
 
-// What a slab's operands may take: they are read once by each tile, from the second-level cache.
+// The most that a slab's operands take: each tile reads them once, from the second-level cache.
 constexpr std::int64_t slab_units = 512 * 1024 / sizeof(Unit);
 
 // Where these loops are faster (kernels-in-turn): up to 128 channels. On a Zen 5 beside oneDNN 2.6,

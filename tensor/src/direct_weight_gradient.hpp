@@ -58,7 +58,7 @@ class DirectWeightGradient final : public OwnWeightGradient {
   struct Rows {
     std::int64_t first = 0, count = 0;
   };
-  /// What the next slab will read, so that it is fetched while tiles compute.
+  /// The data that the next slab will read, so that they are fetched while tiles compute.
   struct Ahead {
     struct Share {
       const std::byte* from = nullptr;

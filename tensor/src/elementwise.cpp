@@ -184,7 +184,7 @@ void sum_pixels(Engine& engine, ConstAnyView from, std::span<float> sums) {
 
 namespace {
 
-// What an image shows: a class, or two of them.
+// The class that an image shows, or two of them.
 struct Target {
   std::size_t label = 0;
   std::size_t other = 0;
@@ -257,7 +257,7 @@ Loss softmax_cross_entropy(Engine& engine, View<const float> logits,
     const Target target{.label = static_cast<std::size_t>(labels[index]),
                         .other = static_cast<std::size_t>(others[index]),
                         .share = mixed.others.empty() ? 1.0 : mixed.share};
-    // Of equal logits the first one counts as the answer.
+    // The first one of equal logits counts as the answer.
     const auto top = std::ranges::max_element(image) - image.begin();
     const std::size_t most = target.share >= 0.5 ? target.label : target.other;
     if (static_cast<std::size_t>(top) == most) ++loss.correct;

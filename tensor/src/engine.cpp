@@ -44,7 +44,7 @@ void flush_denormals() {
 // makes later inherit the control word of this one.
 thread_local int prepared_threads = 0;
 
-// What the thread that makes engines had before the first of them.
+// The settings of the thread that makes engines, from before the first of them.
 struct HostSettings {
   int engines = 0;
   int threads = 0;

@@ -108,14 +108,14 @@ class Buffer {
   void* data_ = nullptr;
 };
 
-/// Of the calling thread, and of no other before or after it: a std::thread::id is used again.
+/// The calling thread's number, which no other thread ever has: a std::thread::id is used again.
 [[nodiscard]] inline std::uint64_t number_of_this_thread() noexcept {
   static std::atomic<std::uint64_t> next{1};
   thread_local const std::uint64_t own = next.fetch_add(1, std::memory_order_relaxed);
   return own;
 }
 
-/// What the kernels of one engine share, because they run one after another. The scratchpad and
+/// Parts that the kernels of one engine share, as they run one after another. The scratchpad and
 /// the reorder buffer grow while kernels are made and stay where they are while kernels run.
 class Engine::Impl {
  public:

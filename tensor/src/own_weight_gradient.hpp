@@ -20,10 +20,10 @@ class OwnWeightGradient {
   OwnWeightGradient& operator=(const OwnWeightGradient&) = delete;
   virtual ~OwnWeightGradient() = default;
 
-  /// Of the engine's scratchpad.
+  /// Bytes that run() uses of the engine's scratchpad.
   [[nodiscard]] virtual std::size_t scratchpad_bytes() const noexcept = 0;
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Of the result.
+  /// The layout of the result.
   [[nodiscard]] virtual dnnl::memory::format_tag layout() const noexcept = 0;
 
   /// `x` and `dy` are dense, as in the spec.

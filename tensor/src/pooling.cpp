@@ -61,7 +61,7 @@ void refuse_without(const dnnl::primitive_desc_base& kernel) {
     throw std::runtime_error("Pooling: no kernel of oneDNN computes this layer correctly");
 }
 
-// What oneDNN chooses for a pooling layer; empty for an empty batch.
+// The kernels that oneDNN chooses for a pooling layer; empty for an empty batch.
 struct PoolingKernels {
   PoolingKernels(const PoolingSpec& spec, const Engine::Impl& on) {
     if (spec.input.n == 0) return;

@@ -1,4 +1,4 @@
-// What layers with weights have in common. A kernel chooses the layout of the weights that it reads
+// The common part of layers with weights. A kernel chooses the layout of the weights that it reads
 // fastest; the layer keeps them in each layout that one of its kernels wants, and packs all of them
 // after an update.
 //

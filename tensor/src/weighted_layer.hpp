@@ -73,10 +73,10 @@ struct LayerKernels {
   std::shared_ptr<const OwnWeightGradient> own_backward_weights = {};
 };
 
-/// What a layer with these kernels takes; its weights are `plain` in the flat parameter array.
+/// The memory of a layer with these kernels; its weights are `plain` in the flat parameter array.
 [[nodiscard]] KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& plain);
 
-/// What convolutions and fully connected layers have in common: packed weights, gradients in the
+/// The common part of convolutions and fully connected layers: packed weights, gradients in the
 /// kernel's layout (in the engine's reorder buffer), and checks of all arguments.
 class WeightedLayer {
  public:
@@ -127,7 +127,7 @@ class WeightedLayer {
   Reorder unpack_;
 };
 
-/// What differs between the kinds of layers with weights, which have a spec each.
+/// The differences between the kinds of layers with weights, which have a spec each.
 template <typename Spec>
 struct WeightedKind {
   const char* name;

@@ -45,7 +45,7 @@ void lay_out_rows(const Placement& placement, std::ptrdiff_t first, std::ptrdiff
 void lay_out_pairs(const Placement& placement, std::ptrdiff_t first, std::ptrdiff_t channel,
                    Bfloat16* into, Bfloat16* odd) noexcept;
 
-/// What one call multiplies: runs of tiles along the pixels. The tiles of a run follow each other;
+/// The operands of one call: runs of tiles along the pixels. The tiles of a run follow each other;
 /// a run of pairs may begin at any pair.
 struct Product {
   static constexpr int most_rows = 2, most_pairs = 5;

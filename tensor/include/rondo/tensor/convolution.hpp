@@ -11,7 +11,7 @@
 
 namespace rondo::tensor {
 
-/// What follows a convolution or fully connected layer in the same kernel.
+/// The function that follows a convolution or fully connected layer in the same kernel.
 enum class Activation : std::uint8_t { none, relu };
 
 /// Is the gradient of the input wanted? The first layer of a model has no use for it.
@@ -99,7 +99,7 @@ class RONDO_TENSOR_API Convolution {
   /// dw into the engine's buffer and, with a bias, db into `bias_gradient`; overwrites.
   void backward_weights(ConstAnyView x, ConstAnyView dy, std::span<float> bias_gradient);
 
-  /// What backward_weights() computed, as [F,C,KH,KW]; overwrites.
+  /// Writes the result of backward_weights() to `oihw`, as [F,C,KH,KW]; overwrites.
   void unpack_gradients(std::span<float> oihw);
 
   /// oneDNN's names of the chosen kernels: "forward NAME, data NAME, weights NAME".

@@ -9,8 +9,7 @@
 
 namespace rondo::tensor {
 
-/// What the elements of an activation are. Parameters, their gradients and statistics are always
-/// f32.
+/// The type of an activation's elements. Parameters, their gradients and statistics are always f32.
 enum class DataType : std::uint8_t { f32, bf16 };
 
 /// The upper half of a float: its sign, its exponent, and 7 bits of its fraction. A number only in

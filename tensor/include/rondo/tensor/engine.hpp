@@ -8,9 +8,9 @@
 
 namespace rondo::tensor {
 
-/// What kernels run on: oneDNN's CPU engine and stream, the thread team, and what all kernels of
-/// the engine share because they run one after the other: a scratchpad, and room for the weights of
-/// one layer between two layouts.
+/// The resources that kernels run on: oneDNN's CPU engine and stream, the thread team, and what all
+/// kernels of the engine share because they run one after the other: a scratchpad, and room for the
+/// weights of one layer between two layouts.
 ///
 /// - **Threads.** An Engine and its kernels belong to one thread at a time; that thread calls
 ///   them, and each call uses `threads` OpenMP threads. Builds without OpenMP run our own
@@ -48,9 +48,9 @@ class RONDO_TENSOR_API Engine {
 /// "avx512_bf16".
 [[nodiscard]] RONDO_TENSOR_API std::string instruction_set();
 
-/// What decides which kernels layers get here: oneDNN's version and instruction set, which
-/// ONEDNN_MAX_CPU_ISA narrows, and those of our own kernels. Ranks with the same one compute the
-/// same bits with as many threads; times that were measured with one say nothing of another.
+/// A text of all that decides which kernels layers get here: oneDNN's version and instruction set,
+/// which ONEDNN_MAX_CPU_ISA narrows, and those of our own kernels. Ranks with the same one compute
+/// the same bits with as many threads; times that were measured with one say nothing of another.
 [[nodiscard]] RONDO_TENSOR_API std::string kernel_set();
 
 /// oneDNN's version, as "2.6.3".

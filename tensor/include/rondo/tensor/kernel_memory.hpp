@@ -19,7 +19,7 @@ struct KernelMemory {
   std::size_t reorder_buffer = 0;
 };
 
-// What a layer of this spec would take: oneDNN is asked which kernels it would choose, but makes
+// The memory of a layer of this spec: oneDNN is asked which kernels it would choose, but makes
 // none, so that this takes well below a millisecond. Throws as the layer's constructor does, but
 // not where oneDNN has only a reference kernel, or this processor does not compute the type.
 
