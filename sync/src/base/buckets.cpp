@@ -14,8 +14,8 @@ namespace {
 
 std::size_t bytes_of_layer(const LayerGradients& layer) { return layer.elements * sizeof(float); }
 
-/// How many layers from the input side on fit into `limit`. Those of another group than the first
-/// end it: they may be of another size on other ranks.
+/// How many layers from the input side on fit into `limit`. A layer of another group than the first
+/// ends the count: it may be of another size on other ranks.
 std::size_t input_side(std::span<const LayerGradients> layers, std::size_t limit) {
   std::size_t count = 0;
   std::size_t bytes = 0;

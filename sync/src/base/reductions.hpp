@@ -22,7 +22,7 @@ class World;
 
 namespace rondo::sync {
 
-/// Of fp32.
+/// Bytes of so many elements of fp32.
 [[nodiscard]] constexpr std::size_t bytes_of(std::size_t elements) noexcept {
   return elements * sizeof(float);
 }
@@ -156,15 +156,14 @@ class ModelSums {
   /// Are there other ranks to ask?
   [[nodiscard]] bool is_shared() const noexcept { return slices_.over != nullptr; }
 
-  /// What this rank counts of a.b, where both hold the elements from `offset` on of the flat
-  /// arrays.
+  /// This rank's share of a.b, where both hold the elements from `offset` on of the flat arrays.
   [[nodiscard]] double own_dot(std::span<const float> a, std::span<const float> b,
                                std::size_t offset) const;
 
   /// Replaces what this rank has counted by what the replica has. Collective over its ranks.
   void add_up(std::span<double> sums);
 
-  /// Of all elements of the model, of which `values` are those of this rank's flat arrays.
+  /// The squared norm of all elements of the model; `values` are those of this rank's flat arrays.
   /// Collective over the replica's ranks.
   [[nodiscard]] double squared_norm(std::span<const float> values);
 

@@ -1,4 +1,4 @@
-// What schemes do alike: the checks when one is made, the order of calls, evaluation and states.
+// The common part of schemes: checks when one is made, the order of calls, evaluation and states.
 //
 // Each public call is checked first and then handed to the scheme's own part. An iteration counts
 // as open until the scheme's end_iteration() has returned: where that throws, because a peer was

@@ -41,7 +41,7 @@ void scale(std::span<float> out, float factor, std::span<const float> from) {
 }
 
 // The upper half of the bits, plus one if the lower half is more than half of its range, or just
-// half and the upper one odd. That could carry a NaN over to infinity or zero.
+// half and the upper one odd. This sum could carry a NaN over to infinity or zero.
 void round(std::span<transport::Bfloat16> out, std::span<const float> from) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(from[i]);

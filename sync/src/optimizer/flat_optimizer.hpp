@@ -15,8 +15,8 @@
 
 namespace rondo::sync {
 
-/// What optimizers do alike: the arrays that they remember, in memory of their own or lent; which
-/// parameters decay; and the parts of an update that threads share.
+/// The common part of optimizers: the arrays that they remember, in memory of their own or lent;
+/// which parameters decay; and the parts of an update that threads share.
 class FlatOptimizer : public Optimizer {
  public:
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }

@@ -61,7 +61,7 @@ namespace avx512 {
 extern const UpdateKernels update_kernels;
 }
 
-/// Those that this machine can run, the fastest last. They agree bit for bit.
+/// The kernels that this machine can run, the fastest last. They agree bit for bit.
 [[nodiscard]] std::span<const UpdateKernels* const> runnable_kernels();
 
 }  // namespace rondo::sync

@@ -37,7 +37,7 @@ void AverageUnderWay::move_to(std::span<float> parameters, std::span<const float
   flat::add(parameters, common);
 }
 
-// What a saved run goes on with is the mean, not the message.
+// A saved run goes on with the mean, not with the message.
 void AverageUnderWay::write(ByteWriter& writer) {
   writer.put(posted_);
   if (!posted_) return;

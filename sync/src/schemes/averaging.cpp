@@ -1,7 +1,7 @@
 // K-step and hierarchical averaging: one class, where K-step averaging has no levels.
 //
-// A rank makes steps of its own. What it exchanges is its displacement from W, the parameters that
-// all ranks held when the round began, and not its parameters: so averages of ranks that agree are
+// A rank makes steps of its own. It exchanges its displacement from W, the parameters that all
+// ranks held when the round began, and not its parameters: so averages of ranks that agree are
 // exact, and a reduction momentum can act on the mean displacement. Everything that a reduction
 // writes is a copy in the arena. A lost rank leaves the model as it was.
 //
@@ -435,7 +435,7 @@ void AveragingScheme::take_over_the_rest(Fragment& fragment) {
   }
 }
 
-// What flush() would make of the model, without touching it.
+// Computes the model that flush() would give, without touching this one.
 void AveragingScheme::evaluate(std::span<float> parameters, std::span<float> statistics) {
   std::ranges::copy(replica().parameters, parameters.begin());
   std::ranges::copy(replica().statistics, statistics.begin());

@@ -22,7 +22,7 @@ class AveragingSchedule {
                     const std::vector<AveragingLevel>& levels,
                     const transport::Communicator& outer);
 
-  /// Of a round, where nothing else decides about it.
+  /// The length of a round, where nothing else decides about it.
   [[nodiscard]] std::int64_t period() const noexcept { return period_; }
 
   /// Is an average of some level due after `steps` > 0 steps of a round, on whichever ranks?
@@ -37,8 +37,8 @@ class AveragingSchedule {
   std::vector<AveragingLevel> levels_;  // from the fastest to the slowest
 };
 
-/// What all ranks hold alike from round to round: the parameters W that a round starts from, and
-/// with momentum the velocity V. See ReductionMomentum for what happens to them.
+/// The values that all ranks hold alike from round to round: the parameters W that a round starts
+/// from, and with momentum the velocity V. See ReductionMomentum for what happens to them.
 class CommonModel {
  public:
   /// Throws std::invalid_argument, naming `scheme`, when `momentum` is out of range.
@@ -73,7 +73,7 @@ class CommonModel {
   /// says.
   void advance(std::span<float> displacement);
 
-  /// What advance() would make of this model, but for the state of the outer optimizer.
+  /// The model that advance() would make of this one, but for the state of the outer optimizer.
   [[nodiscard]] CommonModel advanced(std::span<const float> displacement) const;
 
   void write(ByteWriter& writer) const;

@@ -40,7 +40,7 @@ class FirstRank {
   explicit FirstRank(const Replica& replica)
       : over_(replica.slices.over), word_(1, 0, &replica.world->arena()) {}
 
-  /// What `look()`, a yes or no, gives on the first rank; the others do not call it. Collective
+  /// The result of `look()`, a yes or no, on the first rank; the others do not call it. Collective
   /// over the replica's ranks.
   template <typename Look>
   [[nodiscard]] bool sees(Look look) {
@@ -70,7 +70,7 @@ class CyclicScheme final : public SchemeBase {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// What this worker has computed and not pushed.
+  /// The mini-batches that this worker has computed and not pushed.
   struct Pending {
     double batches = 0.0;  ///< that its gradients are of, global ones: local_samples/global_samples
     int minibatches = 0;
@@ -258,8 +258,8 @@ bool CyclicScheme::has_arrived() {
       [this] { return store_.get(StoreWord::parks) != parks_ || ring_->test(); });
 }
 
-// What has arrived is the token, or a park that goes round in its place. At the end of an epoch the
-// worker keeps the token and lets a park go round.
+// The token has arrived, or a park that goes round in its place. At the end of an epoch the worker
+// keeps the token and lets a park go round.
 void CyclicScheme::take_turn() {
   if (!alone()) {
     const Handover what = ring_->come();
@@ -314,7 +314,7 @@ double CyclicScheme::scaling() const {
   return 1.0;
 }
 
-// Of the mean gradient, before it is weighed: how much is in a push must not decide about it.
+// The factor that clips the mean gradient before it is weighed: a push's size must not decide it.
 double CyclicScheme::clipping() {
   return sums_.clip_factor(pending_sum_.values(), 1.0 / pending_.batches, options_.clip_norm);
 }
@@ -330,7 +330,7 @@ Turn CyclicScheme::turn(Turn::Kind kind) const noexcept {
   return {.kind = kind, .worker = workers_.rank(), .minibatches = pending_.minibatches};
 }
 
-// What happened, to the script, which must have it next, and to the caller. A run may be flushed
+// Reports an event to the script, which must have it next, and to the caller. A run may be flushed
 // where the one that its script comes from went on, so that a flush is none of its turns.
 void CyclicScheme::report(Turn::Kind kind, std::int64_t staleness, bool by_flush) {
   if (!by_flush) script_.follow(turn(kind));
@@ -412,7 +412,7 @@ void CyclicScheme::park() {
   rest_.parked = true;
 }
 
-// Of the holder, who has kept the token, and of the others, to whom the park has come.
+// Lets the holder rest, which has kept the token, or another rank, which has got the park.
 void CyclicScheme::rest() {
   rest_ = {.resting = true,
            .parked = false,
@@ -474,7 +474,7 @@ void CyclicScheme::read_store(std::span<float> parameters) {
 
 // States. The store is in that of the token's holder.
 
-// Of the optimizer: its state lies in the store once that has been filled.
+// Writes the optimizer's state only until the store is filled: later it lies in the store.
 void CyclicScheme::write_state(ByteWriter& writer) const {
   writer.put(workers_.rank());
   writer.put(workers_.size());

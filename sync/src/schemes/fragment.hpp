@@ -71,8 +71,8 @@ struct Fragment {
   /// exactly 1 where shares are equal, and between rounds.
   [[nodiscard]] float weight(int ranks) const noexcept;
 
-  /// What flush() would make of these parameters and statistics over `outer`, without touching the
-  /// fragment. `started`: has W been taken?
+  /// Computes what flush() would make of these parameters and statistics over `outer`, without
+  /// touching the fragment. `started`: has W been taken?
   void evaluate(transport::Communicator& outer, bool started, std::span<float> parameters,
                 std::span<float> statistics);
 

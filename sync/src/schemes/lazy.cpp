@@ -3,8 +3,7 @@
 // Gradients of the lazy layers are summed on this rank until the window's last iteration. Then two
 // sums travel: f, the last gradients of the probes alone, and G, the sums of all lazy layers. Both
 // are posted after all buckets of the other layers, on every rank, in whatever order layers become
-// final: collectives match by their order. What f and G say about the window decides how long the
-// next one is.
+// final: collectives match by their order. f and G decide how long the next window is.
 
 #include <rondo/sync/lazy.hpp>
 
@@ -53,7 +52,7 @@ constexpr std::size_t products_of_probe = 3;
   throw std::invalid_argument("lazy: " + reason);
 }
 
-/// Those that the controller looks at.
+/// The probes that the controller looks at.
 std::span<const Probe> probes_of(const LazyOptions& options) {
   const std::span<const Probe> all = options.probes;
   return options.controller == LazyController::probe && !all.empty() ? all.last(1) : all;

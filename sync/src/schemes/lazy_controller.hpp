@@ -7,7 +7,7 @@
 
 namespace rondo::sync {
 
-/// What one probe says about a window of n iterations: its last gradient f against their sum G.
+/// One probe's tests of a window of n iterations: its last gradient f against their sum G.
 struct ProbeTests {
   bool angle = true;      ///< f.(G - f) >= 0: the last step does not turn back on those before it
   bool magnitude = true;  ///< n |f|^2 <= |G|^2: the sum is as long as if steps were orthogonal
@@ -23,7 +23,7 @@ struct ProbeProducts {
 /// Products that are NaN fail both.
 [[nodiscard]] ProbeTests test_probe(const ProbeProducts& products, std::int64_t iterations);
 
-/// What all probes that the controller looks at say.
+/// The tests of all probes that the controller looks at.
 struct WindowTests {
   ProbeTests last_probe = {};
   std::size_t probes = 1;

@@ -111,7 +111,7 @@ std::size_t memory_of_cyclic(const ReplicaSizes& sizes, bool has_store) {
   return bytes_of(sizes.parameters() + (has_store ? store : 0)) + mean_of_statistics(sizes);
 }
 
-// Of each array of the state, the largest share of every layer.
+// The largest share of every layer, for each array of the state.
 std::size_t sharded_state(const ReplicaSizes& sizes) {
   const std::size_t parameters = sizes.parameters();
   if (parameters == 0) return 0;

@@ -36,7 +36,7 @@ class SynchronousScheme final : public SchemeBase {
     if (buckets_.reduces()) ++counted().global_reductions;
   }
 
-  /// Of the sums that the buckets reduce; waits for all of them only if the norm must be known.
+  /// The scale of the sums that the buckets reduce; waits for all only if the norm must be known.
   double gradient_scale() {
     const double mean = 1.0 / static_cast<double>(step().global_samples);
     if (clip_norm_ > 0.0) buckets_.wait();

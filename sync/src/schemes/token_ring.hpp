@@ -21,7 +21,7 @@ namespace rondo::sync {
   return every > 0 && before / every != after / every;
 }
 
-/// What travels with the token beside the parameters.
+/// The numbers that travel with the token beside the parameters.
 enum class StoreWord : std::uint8_t {
   version,  ///< pushes so far
   samples,  ///< in the parameters
@@ -69,7 +69,7 @@ class CyclicStore {
   std::span<std::int64_t> words_;
 };
 
-/// What a worker hands to the next one.
+/// A worker hands one of these to the next one.
 enum class Handover : std::uint8_t { token, park };
 
 /// The cycle that the token takes, as one worker sees it: what comes from the worker before, and
@@ -95,7 +95,7 @@ class TokenRing {
   [[nodiscard]] bool test();
   /// Returns when it has.
   void wait();
-  /// What came.
+  /// The handover that came.
   [[nodiscard]] Handover come() const noexcept { return static_cast<Handover>(kind_); }
 
   void pass(Handover what);
@@ -137,11 +137,11 @@ class Script {
   /// park, which older traces have, is left out.
   Script(std::span<const Turn> trace, int worker, int workers);
 
-  /// What comes next for this worker; null when nothing is scripted any more.
+  /// The next turn of this worker; null when nothing is scripted any more.
   [[nodiscard]] const Turn* next() const noexcept {
     return position_ < mine_.size() ? &mine_[position_] : nullptr;
   }
-  /// What came. Throws std::invalid_argument when it is not what is scripted.
+  /// Takes the turn that came. Throws std::invalid_argument when it is not what is scripted.
   void follow(const Turn& turn);
 
   /// How many turns have come, whether they were scripted or not.

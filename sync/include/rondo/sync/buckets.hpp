@@ -14,14 +14,14 @@ struct BucketLimits {
   std::size_t bytes = 0;       ///< a bucket is closed when it holds at least so many
   std::size_t last_bytes = 0;  ///< the most in the input side's, unless it is one layer
 
-  /// Those of a configuration's update.bucket_bytes. The input side's bucket is final when backward
-  /// ends, so that nothing hides its reduction: it is a quarter of the others.
+  /// The limits of a configuration's update.bucket_bytes. The input side's bucket is final when
+  /// backward ends, so that nothing hides its reduction: it is a quarter of the others.
   [[nodiscard]] static constexpr BucketLimits of(std::size_t bucket_bytes) noexcept {
     return {.bytes = bucket_bytes, .last_bytes = bucket_bytes / 4};
   }
 };
 
-/// What the gradients of a layer are, for plan_buckets().
+/// The gradients of one layer, as plan_buckets() sees them.
 struct LayerGradients {
   std::size_t elements = 0;
   int group = 0;  ///< layers with the same number are reduced over the same ranks

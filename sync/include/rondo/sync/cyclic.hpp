@@ -32,7 +32,7 @@ enum class PushScaling : std::uint8_t {
   sum,         ///< c: a mini-batch as much as a synchronous step
 };
 
-/// What happens when the token finds a worker that has not finished a mini-batch since its turn?
+/// How the token treats a worker that has not finished a mini-batch since its turn.
 enum class WhenEmpty : std::uint8_t {
   wait,  ///< it stays until the mini-batch is done
   skip,  ///< it passes, if the worker has not begun the mini-batch yet
@@ -81,8 +81,8 @@ struct CyclicOptions {
   /// A recorded trace, or one made up. Each worker picks its own entries, in their order; those of
   /// different workers may be mixed in any way. It then computes as many mini-batches as its next
   /// entry says and waits for what it says, whatever the clock; after its last entry it goes by
-  /// arrivals again. An event that comes instead of the scripted one throws std::runtime_error.
-  /// What flush() pushes (Push::by_flush) is no event: leave it out. Older traces have such a push
+  /// arrivals again. An event that comes instead of the scripted one throws std::runtime_error. A
+  /// push by flush() (Push::by_flush) is no event: leave it out. Older traces have such a push
   /// behind a park, which is ignored.
   std::vector<Turn> script = {};
   /// Called after every turn of this rank, and after its push of a flush(), on the scheme's thread.
@@ -187,7 +187,7 @@ struct CyclicWorkload {
   std::int64_t total_samples = 0;
 };
 
-/// What happens until some time.
+/// A forecast of the events until some time.
 struct CyclicForecast {
   std::vector<Turn> turns = {};                ///< pushes and parks, in order
   std::vector<double> times = {};              ///< when each began

@@ -78,9 +78,9 @@ struct HierarchicalOptions {
 /// is done at local averages too.
 ///
 /// Groups are fixed and disjoint, each lies within a group of the next level, and all of them
-/// within `outer`. Of that, only what a Communicator tells is checked: a group is not larger than
-/// that of the next level. Ranks that disagree about their groups or periods get the transport's
-/// errors; groups that overlap across levels without nesting are averaged as they are.
+/// within `outer`. The checks know only what a Communicator tells: a group is not larger than that
+/// of the next level. Ranks that disagree about their groups or periods get the transport's errors;
+/// groups that overlap across levels without nesting are averaged as they are.
 ///
 /// Throws std::invalid_argument as make_k_step() does, and for levels that break these rules.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_hierarchical(

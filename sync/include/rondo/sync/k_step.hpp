@@ -13,8 +13,8 @@
 
 namespace rondo::sync {
 
-/// What the mean displacement D of a round does to the common parameters W, where V remembers
-/// the rounds before (zero at first).
+/// How the mean displacement D of a round changes the common parameters W; V remembers the rounds
+/// before (zero at first).
 enum class MomentumKind : std::uint8_t {
   /// Cong, Yang, Zhou 2019: V = mu*V + D; W = W + V.
   classical,
@@ -51,7 +51,7 @@ inline constexpr SchemeDescription k_step_scheme{.name = "k_step",
                                                  .warm_up = WarmUp::advised,
                                                  .sums_in_bf16 = true};
 
-/// What becomes of a rank's optimizer state (momenta) when parameters are averaged.
+/// The treatment of a rank's optimizer state (momenta) when parameters are averaged.
 enum class LocalState : std::uint8_t {
   keep,     ///< each rank goes on with its own
   average,  ///< over the same ranks as the parameters, in the same collective
@@ -93,8 +93,8 @@ struct KStepOptions {
   /// in turn. At most the layers and the period; more than 1 needs LocalState::keep and a constant
   /// period.
   std::int64_t fragments = 1;
-  /// What displacements are sent as: f32 or bf16. With bf16 what rounding has left out of a rank's
-  /// displacement is added to what it sends next (error feedback).
+  /// The type in which displacements are sent: f32 or bf16. With bf16 a rank adds what rounding has
+  /// left out of its displacement to what it sends next (error feedback).
   transport::ElementType average_type = transport::ElementType::f32;
 };
 

@@ -63,7 +63,7 @@ struct LazyOptions {
   /// layer is lazy: otherwise the lazy layers' backward hides the last bucket's reduction.
   std::size_t bucket_bytes = 256 * 1024;
   std::size_t last_bucket_bytes = 64 * 1024;
-  /// What gradients and their sums over a window are sent as, see SynchronousOptions.
+  /// The type in which gradients and their sums over a window are sent, see SynchronousOptions.
   transport::ElementType gradient_type = transport::ElementType::f32;
   /// Called at the end of every window, inside finish(), on the scheme's thread; may be empty.
   std::function<void(const LazyWindow&)> on_window = {};
@@ -107,8 +107,8 @@ struct LazyOptions {
 /// M if n = 1; an allreduce over P ranks sends 2 (P-1)/P of its bytes.
 ///
 /// Counts a global reduction in every iteration in which anything is reduced, and a lazy one at
-/// every end of a window, flush() included. Of the lazy layers' reductions, the share
-/// 1 - lazy_reductions / iterations was saved, not counting those of a warm-up before.
+/// every end of a window, flush() included. The scheme has saved the share 1 - lazy_reductions /
+/// iterations of the lazy layers' reductions, not counting those of a warm-up before.
 ///
 /// Sent as bf16, a window's sum is rounded once, when it is sent: it grows in fp32. Tests see the
 /// reduced sums and probes as they were rounded.

@@ -16,7 +16,7 @@ class Team;
 
 namespace rondo::sync {
 
-/// What one update needs beside the arrays.
+/// The facts that one update needs beside the arrays.
 struct Update {
   float gradient_scale = 1.0F;  ///< gradients are multiplied by it first, for example 1/samples
   double learning_rate = 0.0;
@@ -47,7 +47,7 @@ class RONDO_SYNC_API Optimizer {
   /// The length of the flat array of parameters.
   [[nodiscard]] virtual std::size_t size() const noexcept = 0;
 
-  /// What `times` calls of update() would make of `parameters`; changes no state. Allocates.
+  /// Changes `parameters` as `times` calls of update() would; changes no state. Allocates.
   void preview(std::size_t offset, std::span<float> parameters, std::span<const float> gradients,
                const Update& update, std::int64_t times = 1);
 
@@ -67,7 +67,7 @@ class RONDO_SYNC_API Optimizer {
   /// optimizer or the next call. The values that lie there count; for memory shared by ranks.
   virtual void keep_state_in(std::span<float> memory) = 0;
 
-  /// What saved states call it: optimizers with other formulas have other names.
+  /// The optimizer's name in saved states: optimizers with other formulas have other names.
   [[nodiscard]] virtual std::string_view name() const noexcept { return "optimizer"; }
 
   /// state(), for a checkpoint; restore() takes it back exactly, or throws

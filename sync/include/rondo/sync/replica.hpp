@@ -62,7 +62,7 @@ struct Slices {
   std::vector<Copy> copies = {};
 };
 
-/// What a scheme updates: one rank's parameters as flat fp32 arrays, cut into layers.
+/// One rank's model as a scheme updates it: parameters as flat fp32 arrays, cut into layers.
 ///
 /// All memory is lent and outlives the scheme. Layers are in forward order, adjacent, and cover
 /// the arrays; their gradients become final in about the reverse order. Reductions are one pass

@@ -163,7 +163,7 @@ class RONDO_SYNC_API PackedMean {
   /// Has any of the ranks a weight? Else there is neither a displacement nor a mean of states.
   [[nodiscard]] bool has_weight() const noexcept { return packed_.back() > 0.0F; }
 
-  /// What a rank has contributed to the last reduction, and in how many collectives.
+  /// Bytes that a rank has contributed to the last reduction, and in how many collectives.
   [[nodiscard]] std::size_t bytes() const noexcept;
   [[nodiscard]] std::uint64_t collectives() const noexcept { return rounds_ ? 2 : 1; }
 
@@ -199,7 +199,7 @@ struct StateFormat {
   std::string_view name = {};  ///< empty: the scheme's
 };
 
-/// What every scheme does alike, so that a scheme of one's own says only what is special in it:
+/// The common part of all schemes, so that a scheme of one's own says only what is special in it:
 /// tests/sync/periodic_average.hpp is one in some 40 lines.
 ///
 /// - **Arguments**: the Replica and the optimizer are checked when the scheme is made.
@@ -236,7 +236,7 @@ class RONDO_SYNC_API SchemeBase : public UpdateScheme {
   SchemeBase(const SchemeDescription& description, Replica replica,
              std::shared_ptr<Optimizer> optimizer, const StateFormat& format = {});
 
-  // What a scheme may add. These are called in the order of UpdateScheme's calls.
+  // Parts that a scheme may add. These are called in the order of UpdateScheme's calls.
   virtual void begin_iteration() {}
   virtual void layer_final(std::size_t /*layer*/) {}
   virtual void end_iteration() = 0;
@@ -257,7 +257,7 @@ class RONDO_SYNC_API SchemeBase : public UpdateScheme {
   /// Does the base save the optimizer's state? Otherwise write_state() and read_state() do.
   [[nodiscard]] virtual bool saves_optimizer() const noexcept { return true; }
 
-  // What a scheme works with.
+  // The objects that a scheme works with.
   [[nodiscard]] const Replica& replica() const noexcept { return replica_; }
   [[nodiscard]] Optimizer& optimizer() noexcept { return *optimizer_; }
   [[nodiscard]] const Optimizer& optimizer() const noexcept { return *optimizer_; }

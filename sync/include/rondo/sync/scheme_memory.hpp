@@ -11,7 +11,7 @@
 
 namespace rondo::sync {
 
-/// What a rank holds of a model, by its sizes: they are known before there is any array.
+/// The sizes of a rank's part of a model: they are known before there is any array.
 struct ReplicaSizes {
   struct Layer {
     std::size_t size = 0;  ///< parameters
@@ -39,7 +39,7 @@ struct ReplicaSizes {
 ///     the displacements, and what rounding has left out;
 ///   - cyclic: gradients that are not pushed, and on the first rank of a node the store.
 ///
-/// Throws nothing. What options refuse when a scheme is made is not looked at.
+/// Throws nothing. Options that a scheme would refuse when it is made are not checked.
 [[nodiscard]] RONDO_SYNC_API std::size_t memory_of(const ReplicaSizes& sizes,
                                                    const SynchronousOptions& options);
 [[nodiscard]] RONDO_SYNC_API std::size_t memory_of(const ReplicaSizes& sizes,

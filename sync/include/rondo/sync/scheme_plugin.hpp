@@ -17,7 +17,7 @@
 
 namespace rondo::sync {
 
-/// What a scheme of a plug-in is told beside the replica and the optimizer: names and texts, of
+/// The settings of a plug-in's scheme, beside the replica and the optimizer: names and texts, of
 /// update.plugin_settings.
 class RONDO_SYNC_API SchemeSettings {
  public:

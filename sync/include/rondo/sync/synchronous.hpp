@@ -26,7 +26,7 @@ struct SynchronousOptions {
   /// The longest that the averaged gradient of all layers may be; a longer one is scaled down to
   /// it (Pascanu, Mikolov, Bengio 2013). 0: no clipping.
   double clip_norm = 0.0;
-  /// What gradients are sent as: f32, or bf16, which is half the bytes.
+  /// The type in which gradients are sent: f32, or bf16, which is half the bytes.
   transport::ElementType gradient_type = transport::ElementType::f32;
 };
 

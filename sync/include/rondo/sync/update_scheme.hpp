@@ -13,21 +13,21 @@
 
 namespace rondo::sync {
 
-/// What the replicas exchange.
+/// The data that replicas exchange.
 enum class Exchange : std::uint8_t {
   gradients,   ///< summed over the ranks; every replica makes the same step with the sum
   parameters,  ///< every replica makes steps of its own, and the parameters are averaged at times
   pushes,      ///< every replica updates a common store of the parameters when it is its turn
 };
 
-/// What a synchronous start (make_warm_up) is for a scheme.
+/// How useful a synchronous start (make_warm_up) is for a scheme.
 enum class WarmUp : std::uint8_t {
   pointless,  ///< the scheme is synchronous itself
   possible,
   advised,  ///< replicas communicate seldom, which costs most while gradients change most
 };
 
-/// What a scheme can do and what it needs.
+/// The abilities and the needs of a scheme.
 ///
 /// Code that offers schemes to others (configuration files, plans, reports) asks this instead of
 /// comparing names: what holds for a scheme is then said in one place, where the scheme is.
@@ -48,8 +48,8 @@ struct SchemeDescription {
   bool ignores_scale = true;
   /// A rank may have no sample in an iteration.
   bool empty_shares = true;
-  /// What it sums over the ranks can be sent as bf16: gradients, or displacements. Parameters
-  /// cannot: 8 bits do not hold them.
+  /// Its sums over the ranks can be sent as bf16: gradients, or displacements. Parameters cannot: 8
+  /// bits do not hold them.
   bool sums_in_bf16 = false;
   /// Each rank updates a part of the parameters, and keeps that part of the optimizer's state: what
   /// save() returns differs from rank to rank, the optimizer must be elementwise, and parameters
@@ -72,7 +72,7 @@ struct SchemeDescription {
 /// The schemes of this library.
 [[nodiscard]] RONDO_SYNC_API std::span<const SchemeDescription> schemes() noexcept;
 
-/// That of them which is called `name`. Throws std::invalid_argument, naming all, if none is.
+/// The scheme that is called `name`. Throws std::invalid_argument, naming all, if none is.
 [[nodiscard]] RONDO_SYNC_API const SchemeDescription& describe_scheme(std::string_view name);
 
 /// One iteration, as every rank knows it before it begins.
@@ -89,7 +89,7 @@ struct Step {
   [[nodiscard]] std::int64_t updates() const noexcept { return index - optimizer_start; }
 };
 
-/// What a scheme has done so far.
+/// Counts of a scheme's work so far.
 ///
 /// A reduction is one exchange between replicas of their whole model or gradient, as the papers
 /// count them, however many buckets it was cut into. With one rank nothing is communicated or
@@ -109,7 +109,7 @@ struct SchemeCounters {
 [[nodiscard]] RONDO_SYNC_API SchemeCounters operator+(const SchemeCounters& a,
                                                       const SchemeCounters& b) noexcept;
 
-/// What each counter of `later` has gained since `earlier`.
+/// The gain of each counter from `earlier` to `later`.
 [[nodiscard]] RONDO_SYNC_API SchemeCounters operator-(const SchemeCounters& later,
                                                       const SchemeCounters& earlier) noexcept;
 
@@ -173,8 +173,8 @@ class RONDO_SYNC_API UpdateScheme {
   /// The end of training: brings what is still pending into the parameters of every rank.
   virtual void flush() = 0;
 
-  /// What all ranks must hold in equal bits after make_ready() of every layer; their hashes are
-  /// compared every epoch.
+  /// The arrays that all ranks must hold in equal bits after make_ready() of every layer; their
+  /// hashes are compared every epoch.
   [[nodiscard]] virtual std::vector<std::span<const float>> replicated() const = 0;
 
   /// All of the scheme's and its optimizer's state, for a checkpoint; restore() takes it back
@@ -186,7 +186,7 @@ class RONDO_SYNC_API UpdateScheme {
 
   [[nodiscard]] virtual SchemeCounters counters() const noexcept = 0;
 
-  /// What the scheme can do and what it needs.
+  /// The abilities and the needs of the scheme.
   [[nodiscard]] virtual const SchemeDescription& description() const noexcept = 0;
 
   /// Does the scheme want gradients that are summed over a layer's `inner` group before it is told
