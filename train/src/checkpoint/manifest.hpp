@@ -10,8 +10,8 @@
 
 namespace rondo::train {
 
-// What a rank's state consists of. Each part is a file; ranks with equal parts share one.
-// `evaluated` is an EvaluatedPart, see resume.hpp.
+// The parts of a rank's state. Each part is a file; ranks with equal parts share one. `evaluated`
+// is an EvaluatedPart, see resume.hpp.
 enum class Part : std::uint8_t { parameters, statistics, scheme, progress, evaluated };
 inline constexpr std::size_t part_count = 5;
 inline constexpr std::array<std::string_view, part_count> part_names = {
@@ -52,7 +52,7 @@ struct Manifest {
   std::vector<float> mean = {};  // these three are those of the Dataset
   std::vector<float> stddev = {};
   std::vector<std::string> class_names = {};
-  // What else a model needs to know of its images; nothing in checkpoints of older programs.
+  // Other facts that a model needs about its images; nothing in checkpoints of older programs.
   std::optional<DescribedImages> images = {};
   std::string layers = {};              // checksum_of_layers()
   std::optional<double> accuracy = {};  // percent, on the test set; at the end of an epoch

@@ -55,7 +55,7 @@ struct SharedFile {
   int replicas = 0;
 };
 
-// Those of one position in all replicas, each once, in the order of their first replicas.
+// The files of one position in all replicas, each once, in the order of their first replicas.
 std::vector<SharedFile> files_at(const Manifest& manifest, Part part, const ProcessGrid& grid,
                                  int position) {
   std::vector<SharedFile> files;
@@ -69,10 +69,10 @@ std::vector<SharedFile> files_at(const Manifest& manifest, Part part, const Proc
   return files;
 }
 
-// What the ranks at one position of their replicas hold, on average: in double, so that an average
-// over many replicas is rounded once. The average of equal replicas, as under synchronous updates,
-// is each of them. Where they step by themselves it is a model that none of them has, as their next
-// average would be.
+// The average of what the ranks at one position of their replicas hold: in double, so that an
+// average over many replicas is rounded once. Equal replicas, as under synchronous updates, equal
+// their average. Where replicas step by themselves the average is a model that none of them has, as
+// their next average would be.
 std::vector<float> mean_of(const fs::path& checkpoint, const Manifest& manifest, Part part,
                            const ProcessGrid& grid, int position, std::size_t count) {
   std::vector<double> sums(count);
@@ -244,8 +244,8 @@ bool read_evaluated_at(int position, const fs::path& checkpoint, const Manifest&
 
 }  // namespace
 
-// A checkpoint that was evaluated has that model. Of others the order is that of an evaluation:
-// means over the replicas, then of what the ranks of one have measured each by itself.
+// A checkpoint that was evaluated has that model. Others are averaged in an evaluation's order:
+// first over the replicas, then what the ranks of a replica have measured each by itself.
 ModelWeights weights_of_checkpoint(const fs::path& checkpoint, const Manifest& manifest,
                                    const Model& model) {
   const GridChoice choice = grid_of(manifest, model);

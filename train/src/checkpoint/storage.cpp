@@ -55,7 +55,7 @@ std::optional<std::int64_t> step_of(const fs::path& folder) {
   return step;
 }
 
-// Of a folder's files and folders, as far as they can be read.
+// The paths of a folder's files and folders, as far as they can be read.
 std::vector<fs::path> paths_in(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -75,7 +75,7 @@ bool is_unfinished(const fs::path& path) { return has_suffix(path, suffix); }
 
 void remove_checkpoint(const fs::path& folder) noexcept {
   std::error_code ignored;  // what cannot be removed takes room, and does no harm
-  // What a link leads to lies outside of the run, and stays.
+  // The target of a link lies outside of the run, and stays.
   if (fs::is_symlink(folder, ignored)) {
     fs::remove(folder, ignored);
     return;
@@ -85,7 +85,7 @@ void remove_checkpoint(const fs::path& folder) noexcept {
   fs::remove_all(folder, ignored);
 }
 
-// Of checkpoints that were evaluated; those that cannot be read count as not evaluated.
+// Only evaluated checkpoints have one; an unreadable checkpoint counts as not evaluated.
 std::optional<double> accuracy_of(const fs::path& folder) {
   try {
     return parse_manifest(read_manifest_text(folder)).accuracy;
@@ -129,7 +129,7 @@ void write_durably(const fs::path& file, std::span<const std::byte> bytes,
   } while (!bytes.empty() && !stop.stop_requested());
 }
 
-// What vanishes while it is looked at has changed, too.
+// A file that vanishes while it is looked at has changed, too.
 std::string state_of_checkpoints(const fs::path& run_folder) {
   std::vector<fs::path> paths = paths_in(checkpoints_in(run_folder));
   for (std::size_t i = 0, folders = paths.size(); i < folders; ++i) {
@@ -225,7 +225,7 @@ void prune_checkpoints(const fs::path& run_folder, std::int64_t keep, bool best)
     if (has_suffix(path, aside_suffix)) remove_checkpoint(path);
   }
   const std::vector<fs::path> folders = list_checkpoints(run_folder);
-  // Of equally good ones the newest is kept: the list begins with it.
+  // Where several are equally good the newest is kept: the list begins with it.
   fs::path best_one;
   std::optional<double> highest;
   for (const fs::path& folder : folders) {
@@ -242,7 +242,7 @@ void prune_checkpoints(const fs::path& run_folder, std::int64_t keep, bool best)
 
 namespace {
 
-// Of a folder that users have named; empty where a checkpoint may have been there.
+// `path` is a folder that users have named. Empty where a checkpoint may have been there.
 std::string why_no_checkpoint(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return "there is no such folder";

@@ -31,9 +31,9 @@ void make_unfinished_folder(const std::filesystem::path& run_folder, std::int64_
 void write_durably(const std::filesystem::path& file, std::span<const std::byte> bytes,
                    const std::stop_token& stop = {});
 
-// What of the run's checkpoints changes while some rank writes, completes or removes one: their
-// names and times, and names, lengths and times of the files of unfinished ones. Throws nothing for
-// what cannot be read.
+// The facts about a run's checkpoints that change while a rank writes, completes or removes one:
+// their names and times, and names, lengths and times of the files of unfinished ones. Throws
+// nothing for what cannot be read.
 [[nodiscard]] std::string state_of_checkpoints(const std::filesystem::path& run_folder);
 
 // Waits until the disk has the logs of a run, whose lengths a manifest will say. The first must be

@@ -34,7 +34,7 @@
 namespace rondo::train {
 namespace {
 
-// Of one part of one rank. Has no pointers: it is sent as bytes.
+// The digest of one part of one rank. It has no pointers, because it is sent as bytes.
 struct Digest {
   std::array<char, 32> checksum = {};
   std::uint64_t bytes = 0;
@@ -212,7 +212,7 @@ void CheckpointWriter::complete() {
   stage_ = Stage::completing;
 }
 
-// What progress() does, but it waits.
+// Does the same as progress(), but waits.
 void CheckpointWriter::finish() {
   if (stage_ == Stage::writing) begin_barrier();
   if (stage_ == Stage::waiting) {

@@ -251,7 +251,7 @@ std::from_chars_result number_in(std::string_view text) {
   return std::from_chars(text.data(), text.data() + text.size(), number);
 }
 
-// Of a bare word that somebody meant as a number: what it is instead. "a string" for any other.
+// Says what a bare word is that somebody meant as a number; any other word is "a string".
 std::string found_word(std::string_view text) {
   const bool has_sign = text.starts_with('+') || text.starts_with('-');
   const std::string_view digits = text.substr(has_sign ? 1 : 0);

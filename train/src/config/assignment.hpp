@@ -18,7 +18,7 @@ struct Assignment {
   std::string found = {};  // the value's type, in words
   Value value = {};        // meaningless when `usable` is false
   bool usable = false;     // is the value's type one that a key can have?
-  // Of an array of tables: the tables; of a table of such an array: its keys.
+  // An array of tables has its tables here; a table of such an array has its keys.
   std::vector<Assignment> parts = {};
 };
 

@@ -10,20 +10,20 @@
 
 namespace rondo::train {
 
-// What the scheme that [update] names can do. Throws ConfigError when there is none of that name.
+// The description of the scheme that [update] names. Throws ConfigError when none has that name.
 [[nodiscard]] const sync::SchemeDescription& scheme_of(const Experiment::Update& update);
 
-// What [train] precision says.
+// The type that [train] precision names.
 [[nodiscard]] tensor::DataType precision_of(const Experiment& experiment);
 
-// What [train] reduce_precision says: the type of gradients that are sent to be summed.
+// The type that [train] reduce_precision names, for gradients that are sent to be summed.
 [[nodiscard]] tensor::DataType gradient_type_of(const Experiment& experiment);
 
 // Synchronous epochs before the scheme begins, where [update] warmup_epochs leaves it to the
 // scheme.
 [[nodiscard]] double warmup_epochs_of(const Experiment& experiment);
 
-// What [update] lazy_layers says: "auto", a count of weight layers, or a fraction of them.
+// The value of [update] lazy_layers: "auto", a count of weight layers, or a fraction of them.
 struct LazyLayers {
   enum class Kind { automatic, count, fraction };
   Kind kind = Kind::automatic;
@@ -33,12 +33,12 @@ struct LazyLayers {
 // Throws ConfigError when it says something else.
 [[nodiscard]] LazyLayers lazy_layers_of(const Experiment& experiment);
 
-// False of a key that has another value than its default, and that the data, model, scheme,
+// False for a key that has another value than its default, and that the data, model, scheme,
 // optimizer, schedule or policy which is chosen does not read.
 [[nodiscard]] bool has_effect(const Key& key, const Experiment& experiment);
 
-// What to say of such a key, without its name: its value, what is chosen, and which choices read
-// it. Empty of others.
+// The complaint about such a key, without its name: its value, what is chosen, and which choices
+// read it. Empty for other keys.
 [[nodiscard]] std::string complaint_about_effect(const Key& key, const Experiment& experiment);
 
 // Throws ConfigError that names the key when values, each possible by itself, do not go together

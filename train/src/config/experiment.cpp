@@ -1,6 +1,6 @@
-// From a file and settings to an Experiment, and back to TOML with every key. Settings are applied
-// after the file, in their order, so that the last one counts. What to_toml() writes reads back to
-// the same Experiment; a run's config.toml relies on that.
+// Reads an Experiment from a file and settings, and writes it as TOML with every key. Settings are
+// applied after the file, in their order, so that the last one counts. The text of to_toml() reads
+// back to the same Experiment; a run's config.toml relies on that.
 
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/variant.hpp>

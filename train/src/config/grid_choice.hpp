@@ -22,23 +22,23 @@ inline constexpr int largest_part_count = 4096;
 // The same as what a configuration says.
 [[nodiscard]] std::string to_text(const LayerSplit& split);
 
-// What read_split() throws; empty if nothing.
+// The message of the error that read_split() throws; empty if it throws none.
 [[nodiscard]] std::string complaint_about_split(std::string_view text);
 
 /// How a model is split over the ranks.
 struct GridChoice {
   ProcessGrid grid = {};
-  /// One per layer of the model. Those of layers without weights, and of batch norm, mean nothing.
+  /// One per layer of the model. Splits of layers without weights, and of batch norm, mean nothing.
   std::vector<LayerSplit> splits = {};
   BatchNormScope batch_norm = BatchNormScope::rank;
 
   [[nodiscard]] bool operator==(const GridChoice&) const = default;
 };
 
-/// What grid.batch_norm says, one of its three words.
+/// The value of grid.batch_norm, one of its three words.
 [[nodiscard]] BatchNormScope batch_norm_of(const Experiment::Grid& config);
 
-/// What the keys of [grid] say for `model` on so many ranks; grid.plan is not looked at.
+/// The choice that the keys of [grid] make for `model` on so many ranks; grid.plan is ignored.
 ///
 /// A convolution or fully connected layer takes the split of the first pattern in grid.layers that
 /// its name matches; parts whose product is 1 mean `replica`. The others take the numbers of
@@ -52,7 +52,7 @@ struct GridChoice {
 /// A `channel` split needs a channel and a filter for every rank of the replica, or an output of a
 /// fully connected layer; a `space` split needs a row and a column of input and output for every
 /// part, and less padding than a kernel. `space_and_channel` needs a channel and a filter for every
-/// rank of a tile, and the latter.
+/// rank of a tile, and all that a `space` split needs.
 ///
 /// Throws ConfigError that names the key, and the layer if it is about one: numbers that do not
 /// make `ranks`; a pattern that matches no such layer; a split by pattern that is impossible, or

@@ -1,6 +1,6 @@
-// What a key of the configuration can hold: how a value is written as TOML, what its type is
-// called, and whether it lies within the limits of its key. Writer and Checker have one function
-// for each type of Value, so that the compiler names what is missing when a type is added.
+// The values of configuration keys: how a value is written as TOML, what its type is called, and
+// whether it lies within the limits of its key. Writer and Checker have one function for each type
+// of Value, so that the compiler names what is missing when a type is added.
 
 #include "config/key.hpp"
 
@@ -47,7 +47,7 @@ std::string float_text(double number) {
   return text;
 }
 
-// Of every layer what is not as usual.
+// Writes the keys of a layer whose values are not the usual ones.
 std::string layer_text(const Experiment::Layer& layer) {
   std::string text;
   for (const LayerKey& key : layer_keys()) {

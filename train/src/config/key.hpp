@@ -23,8 +23,8 @@ using NumberTable = std::map<std::int64_t, double>;
 // [[model.layers]]
 using LayerList = std::vector<Experiment::Layer>;
 
-// What a key of the configuration can hold. A table without entries is read as a NumberTable, an
-// array without any as one of integers.
+// A value of a key of the configuration. A table without entries is read as a NumberTable, an array
+// without any as one of integers.
 using Value =
     std::variant<std::string, std::int64_t, double, bool, std::vector<std::int64_t>, NumberTable,
                  TextTable, LayerList, std::vector<double>, std::vector<std::string>>;

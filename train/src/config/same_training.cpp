@@ -1,4 +1,4 @@
-// What a run and the one that it goes on from must have in common.
+// Checks what a run and the one that it goes on from must have in common.
 
 #include <algorithm>
 #include <array>
@@ -13,8 +13,8 @@
 namespace rondo::train {
 namespace {
 
-// What may differ between a run and the one that it goes on from. A `.` at the end: all of a
-// section.
+// The keys that may differ between a run and the one that it goes on from. A `.` at the end stands
+// for all keys of a section.
 constexpr auto free_keys = std::to_array<std::string_view>(
     {"checkpoint.", "grid.", "inject.", "transport.", "data.broken", "data.decoder_cpus",
      "data.decoders", "data.path", "model.weights", "train.epochs", "train.log_every",

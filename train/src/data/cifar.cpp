@@ -23,7 +23,7 @@ constexpr std::size_t cifar_colours = 3;
 constexpr std::size_t plane_bytes = side * side;
 constexpr std::size_t image_bytes = cifar_colours * plane_bytes;
 
-// What the two sets differ in.
+// The differences between the two sets.
 struct Format {
   const char* name;
   std::size_t label_bytes;  // of a record; the last one is the label

@@ -180,7 +180,7 @@ const DatasetType& dataset_type(std::string_view name) {
                     "'; one that a program brought is known to that program alone");
 }
 
-// What the configuration says counts instead of what the data set has.
+// Values of the configuration replace those of the data set.
 void replace_normalisation(std::vector<float>& values, const std::vector<double>& given,
                            const char* key) {
   if (given.empty()) return;

@@ -49,7 +49,7 @@ class UnreadableFile : public DataError {
 // All bytes of an image file. Throws DataError; UnreadableFile where the reason is the host's.
 [[nodiscard]] std::vector<std::uint8_t> read_file(const std::filesystem::path& file);
 
-// What the system calls an error of errno.
+// The system's text for an error of errno.
 [[nodiscard]] std::string error_text(int error);
 
 // Reads a file from front to back, decompressing it when it begins like a gzip file.

@@ -108,7 +108,7 @@ class FolderSource : public ImageSource {
 
   [[nodiscard]] std::size_t bytes_per_thread() const override { return kept_for_decoding; }
 
-  // Of the names, and so of the labels; the contents would take minutes to read.
+  // A digest of the names, and so of the labels: the contents would take minutes to read.
   [[nodiscard]] std::string digest() const override {
     const std::string classes = fmt::format("{}", fmt::join(classes_, "/"));
     // Sizes and dates of files are left out: copies of a data set on several nodes differ in them.
@@ -172,7 +172,7 @@ std::string names_missing(const std::vector<std::string>& some,
   return more == 0 ? names : fmt::format("{} and {} more", names, more);
 }
 
-// What distinguishes the classes in `test` from those for training; empty where nothing does.
+// Says how the classes in `test` differ from those for training; empty where they do not.
 std::string difference_of(const std::vector<std::string>& test,
                           const std::vector<std::string>& training) {
   const std::string lacks = names_missing(training, test);

@@ -1,8 +1,8 @@
 // Decodes JPEG, PNG and PPM. A file's header is read first: it says how large the image is, and so
 // which part of it is wanted and, for JPEG, at which scale the inverse cosine transform may give it
-// at once: at 1/2, 1/4 or 1/8 it computes and stores so much less. What lies above, beside and
-// below the wanted part of a JPEG is not transformed to pixels, as far as the library can leave it
-// out. What remains is brought to the wanted size by resample().
+// at once: at 1/2, 1/4 or 1/8 it computes and stores so much less. The parts of a JPEG above,
+// beside and below the wanted one are not transformed to pixels, as far as the library can leave
+// them out. resample() brings the rest to the wanted size.
 //
 // Files may come from anywhere. So the number of pixels is checked before memory for them is taken,
 // the scans of a progressive JPEG are counted (each is a pass over the whole image), and an image
@@ -52,7 +52,7 @@ constexpr std::int64_t most_pixels = 64'000'000;
 constexpr std::int64_t colours = 3;
 constexpr int most_scans = 200;  // usual are up to 20
 constexpr std::uintmax_t most_bytes = std::uintmax_t{256} << 20U;
-// Ends every message about an image. Who can leave images out says so besides.
+// Ends every message about an image. A caller that can leave images out adds that to it.
 constexpr std::string_view broken_remedy = "replace or remove the file";
 
 [[noreturn]] void fail(const std::string& name, std::string_view problem) {
@@ -167,7 +167,7 @@ class PartTarget : public Target {
   }
 
   Rectangle wanted(std::int64_t height, std::int64_t width) override {
-    // What the image has shrunk by in decoding, if at all, the window shrinks by, too. Sizes are
+    // The window shrinks by the same factor as the image did in decoding, if at all. Sizes are
     // rounded up, and the last pixels stand for some beyond the original's edge, too.
     const bool is_whole = height == height_ && width == width_;
     const double scale = is_whole ? 1.0 : 1.0 / reduction_;
@@ -201,7 +201,7 @@ class PartTarget : public Target {
  private:
   const Framing& frame_;
   tensor::View<std::uint8_t> out_;
-  // Of the original; then of what is decoded of it, where only wanted rows count.
+  // Sizes of the original; then of the decoded part, where only wanted rows count.
   std::int64_t height_ = 0;
   std::int64_t width_ = 0;
   ImageWindow window_ = {};
@@ -233,8 +233,8 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  // Rows that are wanted go where they stay at once. What lies behind the last wanted row is left:
-  // destroying the decoder drops it.
+  // Wanted rows go directly to their final place. Rows behind the last wanted one are left:
+  // destroying the decoder drops them.
   void decode(Target& target) {
     const bool printed = jpeg_.num_components == 4;
     jpeg_.out_color_space = printed ? JCS_CMYK : JCS_RGB;
@@ -279,8 +279,8 @@ class JpegDecoder {
     std::longjmp(jump_, 1);
   }
 
-  // Of warnings (negative levels) those that mean missing data end it. Others are harmless, such as
-  // bytes that do not belong there, and common in real collections.
+  // Warnings (negative levels) end the decoding if they mean missing data. Others, such as bytes
+  // that do not belong there, are harmless, and common in real collections.
   void note(int level) {
     const bool ends_early =
         errors_.msg_code == JWRN_JPEG_EOF || errors_.msg_code == JWRN_HIT_MARKER;

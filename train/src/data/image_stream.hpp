@@ -52,11 +52,11 @@ class ImageStream {
 
   // The values of one image.
   [[nodiscard]] std::int64_t image() const noexcept { return image_; }
-  // Of one image, with the number of images of the set.
+  // The shape of one image, with the number of images of the set.
   [[nodiscard]] const tensor::Shape& shape() const noexcept { return images_.shape; }
   [[nodiscard]] std::int32_t label_of(std::int64_t sample) const;
 
-  // What a sample became.
+  // The result of writing a sample.
   struct Written {
     std::int32_t label = 0;
     bool is_stand_in = false;  // another image is in the place of a broken one

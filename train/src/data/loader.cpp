@@ -105,10 +105,10 @@ PrefetchQueue::Options queue_options(const Images& images, const LoaderOptions& 
   return queue;
 }
 
-// What a rank reads of a batch, by the number of the batch's samples.
+// The part that a rank reads of a batch, by the number of the batch's samples.
 using ReadParts = std::map<std::int64_t, Box>;
 
-// What a rank reads of a batch of so many samples: all of it, where nothing else was said.
+// The part that a rank reads of a batch of so many samples: all of it, unless `parts` says else.
 Box read_of(const ReadParts& parts, std::int64_t samples, const ImageStream& stream) {
   const auto found = parts.find(samples);
   if (found == parts.end()) return whole(stream.shape().with_n(samples));
@@ -194,7 +194,7 @@ class BatchQueue {
     return buffer.batch(range.last - range.first, stream_.image());
   }
 
-  // Of the batches that were taken: others may never be.
+  // Counts only batches that were taken: others may never be.
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
 
   [[nodiscard]] std::int64_t largest() const {

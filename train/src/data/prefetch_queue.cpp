@@ -131,7 +131,7 @@ std::size_t PrefetchQueue::take(const SampleRange& range) {
   return slot;
 }
 
-// Of the range that is needed first.
+// The slot with work whose range is needed first.
 std::optional<std::size_t> PrefetchQueue::slot_with_work() const {
   for (const Entry& entry : entries_) {
     if (entry.slot && slots_[*entry.slot].has_work()) return entry.slot;

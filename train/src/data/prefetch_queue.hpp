@@ -46,8 +46,8 @@ class PrefetchQueue {
 
   [[nodiscard]] std::size_t buffers() const noexcept { return slots_.size(); }
 
-  // Has `range` prepared after those announced before; returns at once. Of more than `ahead`
-  // announcements the last ones count.
+  // Has `range` prepared after those announced before; returns at once. Only the last `ahead`
+  // announcements count.
   void announce(const SampleRange& range);
 
   // Waits for `range`, announced or not, and returns its buffer; the owner holds it until the next

@@ -7,8 +7,8 @@
 
 namespace rondo::train {
 
-// What a random number is for: numbers of different purposes are independent. The values are part
-// of what a seed means; new purposes go to the end.
+// The purpose of a random number: numbers of different purposes are independent. The values are
+// part of what a seed means; new purposes go to the end.
 enum class Purpose : std::uint32_t {
   order,
   crop,

@@ -136,7 +136,7 @@ void make_weights(const Line& line, LineWeights& weights) {
   weights.line = line;
 }
 
-// What a thread needs while it resamples one image; kept for the next one.
+// The memory that a thread needs while it resamples one image; kept for the next one.
 struct Scratch {
   LineWeights columns = {};
   LineWeights lines = {};

@@ -6,10 +6,10 @@
 
 namespace rondo::train {
 
-// While it lives, the calling thread gets no signals, and neither do the threads that it starts
-// meanwhile, for good: a program's signal handlers run on its own threads. Those of faults stay,
-// because they belong to the thread that causes them. A file of its own, because decoders and the
-// writer of checkpoints both need it, and transport keeps its own one to itself.
+// While it exists, the calling thread gets no signals; threads that it starts meanwhile never get
+// any: a program's signal handlers run on the program's own threads. Signals of faults still
+// arrive, because they belong to the thread that causes them. The class has its own file because
+// decoders and the writer of checkpoints both need it; transport has a private one.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

@@ -340,7 +340,7 @@ std::span<const float> Executor::Impl::logits() const noexcept {
 
 Box Executor::Impl::images_read(std::int64_t samples) const {
   const BatchPlan* const plan = find(plans_, samples);
-  // Of a batch that is cut along samples, rows or columns, only the rank's own part is copied out.
+  // Where a batch is cut along samples, rows or columns, only the rank's own part is copied out.
   return plan != nullptr && plan->input ? *plan->input : whole(model_.input.with_n(samples));
 }
 

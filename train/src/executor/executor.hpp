@@ -49,7 +49,7 @@ class Activations {
   std::vector<tensor::AnyTensor> gradients_;  // by BufferId
 };
 
-/// What an Executor owns, and its passes.
+/// The members of an Executor, and its passes.
 class Executor::Impl {
  public:
   Impl(tensor::Engine& engine, const Model& model, std::unique_ptr<Program> program,
@@ -66,7 +66,7 @@ class Executor::Impl {
   [[nodiscard]] std::vector<std::string> implementations() const;
 
  private:
-  /// What a forward pass for evaluation reads, and whether kernels have its weights already.
+  /// The weights that a forward pass for evaluation reads, and whether kernels have them already.
   struct InferenceWeights {
     std::span<const float> parameters = {};
     std::span<const float> statistics = {};
@@ -79,12 +79,12 @@ class Executor::Impl {
   [[nodiscard]] const BatchPlan& training_plan(std::int64_t images) const;
   const BatchPlan& evaluation_plan(std::int64_t images);
 
-  // What a pass reads and writes.
+  // The arrays that a pass reads and writes.
   void check_batch(const Batch& batch) const;
-  /// What the first node reads: the batch, or this rank's part of it, or a copy in bf16.
+  /// The input of the first node: the batch, or this rank's part of it, or a copy in bf16.
   const void* input_of(const BatchPlan& plan, const Batch& batch);
   [[nodiscard]] RandomKey random_key(std::size_t node) const noexcept;
-  /// What a node of several inputs reads; until the next call.
+  /// All inputs of a node with several; valid until the next call.
   [[nodiscard]] std::span<const tensor::ConstAnyView> read_all(std::size_t node,
                                                                const BatchPlan& plan,
                                                                const void* input);
@@ -93,7 +93,7 @@ class Executor::Impl {
                                                  std::span<const float> parameters);
   /// In fp32, of all images whose logits this rank has.
   tensor::View<const float> logits_of(const BatchPlan& plan);
-  /// Of the images in `counted`. `gradient`.data == nullptr: not wanted, else all are counted.
+  /// The loss of the images in `counted`; a wanted `gradient` (data != nullptr) needs all images.
   tensor::Loss loss_of(const BatchPlan& plan, const Batch& batch, Range counted, float smoothing,
                        tensor::AnyView gradient);
   const BatchPlan& run_inference(const Batch& batch, const InferenceWeights& weights);

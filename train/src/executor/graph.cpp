@@ -1,4 +1,4 @@
-// What a rank runs, as a graph of nodes; and the plan of its backward pass: in which buffers the
+// The graph of nodes that a rank runs, and the plan of its backward pass: in which buffers the
 // gradients of values lie, and from when until when. The plan is a pure function of the graph, so
 // that the planner of memory makes the same one.
 

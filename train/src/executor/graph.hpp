@@ -24,10 +24,10 @@ struct GraphNode {
 /// The node of layer `index`, without inputs.
 [[nodiscard]] GraphNode node_of(const LayerSpec& layer, std::size_t index);
 
-/// What messages call a node: "layer NAME", or "a change of layout".
+/// The name of a node in messages: "layer NAME", or "a change of layout".
 [[nodiscard]] std::string name_in_messages(const GraphNode& node, const Model& model);
 
-/// What a rank runs, in order; the last node gives the logits.
+/// The nodes that a rank runs, in order; the last one gives the logits.
 struct Graph {
   std::vector<GraphNode> nodes = {};
 };
@@ -78,7 +78,7 @@ struct BackwardPlan {
 [[nodiscard]] BackwardPlan plan_backward(const Graph& graph,
                                          const std::vector<std::int64_t>& sizes);
 
-/// Of the whole model, for one image.
+/// The plan of the whole model, for one image.
 [[nodiscard]] BackwardPlan plan_backward(const Model& model);
 
 }  // namespace rondo::train

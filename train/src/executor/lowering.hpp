@@ -44,10 +44,10 @@ struct Lowering {
 [[nodiscard]] std::vector<int> slices_in_replica(const Model& model, const Lowering& lowering,
                                                  int ranks);
 
-/// Of every layer of the model, with the changes of layout before it; one behind the last layer is
-/// that layer's. An allreduce of n elements over g ranks counts as 2 (g-1) n, an allgather as
-/// (g-1) n, a reduce-scatter likewise. What batch norm shares over a replica or all is left out: of
-/// C channels 2 C + 1 doubles forward and 2 C backward.
+/// The traffic of every layer, with the changes of layout before it; one behind the last layer
+/// counts for that layer. An allreduce of n elements over g ranks counts as 2 (g-1) n, an allgather
+/// as (g-1) n, a reduce-scatter likewise. The statistics that batch norm shares over a replica or
+/// all are left out: for C channels 2 C + 1 doubles forward and 2 C backward.
 [[nodiscard]] std::vector<LayerTraffic> traffic_of(const Model& model, const Lowering& lowering);
 
 /// Bytes that all ranks of a grid send for each layer in a step of `images`: traffic_of() of all
@@ -63,8 +63,8 @@ struct Lowering {
                                                            const std::vector<LayerSplit>& splits,
                                                            ProcessGrid grid);
 
-/// What the kernel of node `node` allocates on rank `rank` of a replica that trains together, with
-/// what it keeps for messages.
+/// The memory that the kernel of node `node` allocates on rank `rank` of a replica that trains
+/// together, also for messages.
 [[nodiscard]] tensor::KernelMemory memory_of_node(KernelMemories& kernels, const Model& model,
                                                   const Lowering& lowering, std::size_t node,
                                                   int rank, BatchNormScope statistics,

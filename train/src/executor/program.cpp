@@ -1,6 +1,6 @@
-// What a rank runs of a model: all of it (WholeModel), or its part of a model that a replica runs
-// together (SplitModel). Both make the kernels for one batch size at a time; the executor then runs
-// either of them the same way.
+// The part of a model that a rank runs: all of it (WholeModel), or its share of a model that a
+// replica runs together (SplitModel). Both make the kernels for one batch size at a time; the
+// executor then runs either of them the same way.
 
 #include "executor/program.hpp"
 

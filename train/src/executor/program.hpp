@@ -19,7 +19,7 @@
 
 namespace rondo::train {
 
-/// What a rank runs for one number of images.
+/// The kernels and shapes that a rank uses for one number of images.
 struct BatchPlan {
   std::int64_t images = 0;                 ///< of the batch that it is given
   std::vector<tensor::Shape> shapes = {};  ///< of every value, as this rank holds it
@@ -29,7 +29,7 @@ struct BatchPlan {
   bool counts = true;             ///< their loss is this rank's to report, no other's
 };
 
-/// What a rank runs of a model: all of it, or its part on a grid.
+/// The part of a model that a rank runs: all of it, or its share on a grid.
 class Program {
  public:
   Program() = default;
@@ -38,7 +38,7 @@ class Program {
   virtual ~Program() = default;
 
   [[nodiscard]] virtual const Graph& graph() const noexcept = 0;
-  /// Of the parameters that this rank holds.
+  /// The layout of the parameters that this rank holds.
   [[nodiscard]] virtual const ParameterLayout& layout() const noexcept = 0;
 
   /// The kernels for batches of `images`. Only one plan is in use at a time: all have the same
@@ -81,7 +81,7 @@ struct LayerSpans {
   }
 };
 
-/// Of every layer, in the model's order.
+/// The spans of every layer, in the model's order.
 [[nodiscard]] std::vector<LayerSpans> spans_of(const Model& model, const ParameterLayout& layout);
 
 }  // namespace rondo::train

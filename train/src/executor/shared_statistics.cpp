@@ -94,7 +94,7 @@ std::vector<float> SharedStatistics::left(int slices, std::span<const float> sta
   return left;
 }
 
-// Of every layer how much it is, then the values.
+// Gives for every layer the share that was measured, then the measured values.
 std::vector<double> SharedStatistics::measured(int slices,
                                                std::span<const float> statistics) const {
   std::vector<double> measured;

@@ -71,15 +71,15 @@ class SharedStatistics {
     [[nodiscard]] bool measures(std::int64_t images) const;
   };
 
-  // Of one slice.
+  // Averages one slice.
   static void average(std::span<const SharedStatistics> ranks,
                       std::span<std::vector<float>> statistics, int slices, int slice);
 
-  // Of the layers with so many slices, one after another: how much of the initial values is left,
-  // and what was measured.
+  // For the layers with so many slices, one after another: the share of the initial values that is
+  // left, and the measured values.
   [[nodiscard]] std::vector<float> left(int slices, std::span<const float> statistics) const;
   [[nodiscard]] std::vector<double> measured(int slices, std::span<const float> statistics) const;
-  // `sums` of what all have measured; of the initial values there remains `least`.
+  // Puts back `sums` of what all have measured; the share `least` of the initial values remains.
   void put_back(int slices, std::span<const double> sums, std::span<const float> least,
                 std::span<float> statistics) const;
 

@@ -13,7 +13,7 @@ std::int64_t nanoseconds(auto duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
 }
 
-// What to add to the steady clock.
+// The system clock's time minus that of the steady clock.
 std::int64_t offset() {
   static const std::int64_t difference =
       nanoseconds(std::chrono::system_clock::now().time_since_epoch()) -

@@ -27,8 +27,8 @@ class GridCommunicators {
   [[nodiscard]] transport::Communicator& all() noexcept { return all_; }
   /// The ranks of this rank's replica, by position.
   [[nodiscard]] transport::Communicator& replica();
-  /// Those of this rank's position in every replica, by replica. Collective over `all` the first
-  /// time.
+  /// The ranks at this rank's position in every replica, by replica. Collective over `all` the
+  /// first time.
   [[nodiscard]] transport::Communicator& across();
   /// This rank together with all that have its color, ordered by key, then by rank. `colors` and
   /// `keys` have an entry for every rank of the grid, the same on all ranks. Collective over
@@ -58,7 +58,7 @@ void copy_box(const Box& box, const ConstBoxView& from, const BoxView& into);
 /// Adds `box` of `from` to that of `into`, which is of the same type; sums are rounded to it.
 void add_box(const Box& box, const ConstBoxView& from, const BoxView& into);
 
-/// What becomes of elements that arrive where others are.
+/// Says whether arriving elements replace the elements there, or are added to them.
 enum class Arrival : std::uint8_t { replaces, adds };
 
 /// One rank's part in a change of layout, made once and run many times. Halos travel so, too.
@@ -76,7 +76,7 @@ class Exchange {
            std::pmr::memory_resource* memory, Arrival arrival = Arrival::replaces,
            tensor::DataType type = tensor::DataType::f32);
 
-  /// What the buffers for `plan` take.
+  /// The bytes of the buffers for `plan`.
   [[nodiscard]] static std::size_t bytes(const Redistribution& plan,
                                          tensor::DataType type) noexcept;
 

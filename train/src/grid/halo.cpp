@@ -1,7 +1,7 @@
-// What a rank needs from others where images are split in space: first the arithmetic of windows
-// along one dimension, then boxes of whole partitions, then the windows of a kernel that runs on a
-// part of an image. Intervals are half open; indices of padding are negative, or the extent and
-// beyond.
+// The data that a rank needs from others where images are split in space: first the arithmetic of
+// windows along one dimension, then boxes of whole partitions, then the windows of a kernel that
+// runs on a part of an image. Intervals are half open; indices of padding are negative, or the
+// extent and beyond.
 
 #include <algorithm>
 #include <stdexcept>

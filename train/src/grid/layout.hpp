@@ -45,7 +45,7 @@ struct ValueLayout {
 [[nodiscard]] Partition partition_of(const ValueLayout& layout, const tensor::Shape& extents,
                                      const ProcessGrid& grid);
 
-// What a rank holds: box_of() of the Partition.
+// The box that a rank holds: box_of() of the Partition.
 [[nodiscard]] Box box_of(const ValueLayout& layout, const tensor::Shape& extents,
                          const ProcessGrid& grid, int rank);
 

@@ -39,24 +39,24 @@ template <typename Spec>
   return spec;
 }
 
-/// Of a forward kernel that computes what `halo` says and whose rank holds `held` of the input.
-/// It is given what it needs and, where a stride merely skips the rest of what is held, that, too;
-/// so it can often read the rank's own part where that lies.
+/// The windows of a forward kernel that computes what `halo` says and whose rank holds `held` of
+/// the input. It gets what it needs. Where a stride merely skips the rest of what is held, it gets
+/// that, too: so it can often read the rank's own part in place.
 [[nodiscard]] LocalWindows forward_windows(const Halo& halo, const Windows& windows,
                                            const Box& held) noexcept;
 
-/// Of a backward-data kernel: it computes the gradients of all of the rank's inputs but for those
-/// in front or behind that no output reaches, which are zero. `halo` is a backward_halo() with
-/// something needed.
+/// The windows of a backward-data kernel: it computes the gradients of all of the rank's inputs,
+/// except inputs in front or behind that no output reaches: their gradients are zero. `halo` is a
+/// backward_halo() with something needed.
 [[nodiscard]] LocalWindows backward_windows(const Halo& halo, const Windows& windows) noexcept;
 
-/// The way back of a halo: rank r has computed sums for all of `computed[r]`, and they meet at the
-/// ranks that hold the elements by `home`. What arrives is to be added to what is kept; receives
+/// The way back of a halo: rank r has computed sums for all of `computed[r]`, and they go to the
+/// ranks that hold the elements by `home`. A rank must add what arrives to what it keeps; receives
 /// are in the order of peers, so sums have the same bits every time.
 ///
-/// Where blocks are held by several ranks, those of a block have computed the same, and the i-th
-/// holder of one sends to the i-th of another. Throws std::invalid_argument unless there is a box
-/// for each rank.
+/// Where several ranks hold a block, they have computed the same sums, and the i-th holder of one
+/// block sends to the i-th of another. Throws std::invalid_argument unless there is a box for each
+/// rank.
 [[nodiscard]] Redistribution halo_return(const Partition& home, std::span<const Box> computed,
                                          int rank);
 

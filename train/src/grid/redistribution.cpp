@@ -39,7 +39,7 @@ std::vector<Transfer> sends_of(const Partition& from, std::span<const Box> wante
   return sends;
 }
 
-// Of blocks that one rank holds the sender is known; else the dealing must be repeated to find it.
+// If one rank alone holds a block it is the sender; else the dealing must be repeated to find it.
 std::vector<Transfer> receives_of(const Partition& from, std::span<const Box> wanted, int rank) {
   std::vector<Transfer> receives;
   const Box& target = wanted[static_cast<std::size_t>(rank)];
@@ -102,7 +102,7 @@ Redistribution redistribution(const Partition& from, const Partition& to, int ra
   return redistribution(from, to.boxes(), rank);
 }
 
-// What the rank holds already is not sent, whoever else holds it.
+// Elements that the rank holds already are not sent, even if others hold them, too.
 std::int64_t elements_received(const Partition& from, const Partition& to, int rank) {
   expect_alike(from, to);
   const Box target = to.box_of(rank);
@@ -139,8 +139,8 @@ Redistribution halo_return(const Partition& home, std::span<const Box> computed,
   for (int block = 0; block < home.blocks(); ++block) {
     if (block == mine) continue;
     const int peer = home.ranks_of(block)[static_cast<std::size_t>(holder)];
-    // What this rank has computed of the peer's block goes there; what the peer has computed of
-    // this one comes.
+    // This rank sends what it has computed of the peer's block, and receives what the peer has
+    // computed of this rank's block.
     const Box there = intersection(home.box(block), sums);
     const Box here = intersection(own, computed[static_cast<std::size_t>(peer)]);
     if (!there.empty()) plan.sends.push_back({peer, there});

@@ -2,9 +2,9 @@
 // runs that.
 //
 // With running values a batch norm is one factor and one shift for each channel, which the
-// convolution before it can have in its weights and bias. That saves a pass over every activation,
-// and the ReLU runs in the convolution's kernel. What cannot be folded (a batch norm in front of
-// its convolution, or one whose input has other readers) stays as it is.
+// convolution before it can have in its weights and bias. This saves a pass over every activation,
+// and the ReLU runs in the convolution's kernel. A batch norm that cannot be folded (it is in front
+// of its convolution, or its input has other readers) stays as it is.
 
 #include <rondo/train/predictor.hpp>
 
@@ -51,7 +51,7 @@ class Arrays {
   ParameterLayout layout_;
 };
 
-/// What a batch norm does to each channel: y = factor x + shift.
+/// The effect of a batch norm on each channel: y = factor x + shift.
 struct ChannelMap {
   std::vector<float> factor = {};
   std::vector<float> shift = {};
@@ -97,7 +97,7 @@ class Folder {
   }
 
  private:
-  // What the layer does to each channel if it is a batch norm; else nothing. A program's own layer
+  // The layer's effect on each channel if it is a batch norm; else nothing. A program's own layer
   // with statistics of batches need not be one.
   [[nodiscard]] ChannelMap map_of_norm(std::size_t i) const {
     const LayerSpec& layer = old_.model.layers[i];

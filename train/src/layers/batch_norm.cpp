@@ -4,8 +4,8 @@
 // output while it reads them; the backward plan relies on that (LayerTraits::batch_statistics).
 //
 // On a grid its statistics are those of this rank's box, or shared with the ranks that hold the
-// same channels of other samples and pixels: those of its replica, or all. Of ranks that hold the
-// same block each shares with other ones, so that no sample counts twice.
+// same channels of other samples and pixels: those of its replica, or all. Ranks that hold the same
+// block share with different ranks, so that no sample counts twice.
 
 #include <memory>
 #include <optional>
@@ -117,9 +117,9 @@ tensor::Shape box_of(const Partition& x, int rank) {
 }
 
 /// Batch norm of this rank's box, its statistics shared with the ranks that hold the same channels
-/// of other samples and pixels: those of its replica, or all. Of ranks that hold the same block
-/// each shares with other ones, so that no sample counts twice. Where KernelContext::across is
-/// given, it reaches the other replicas: `all` sums over this one's ranks, then over them.
+/// of other samples and pixels: those of its replica, or all. Ranks that hold the same block share
+/// with different ranks, so that no sample counts twice. Where KernelContext::across is given, it
+/// reaches the other replicas: `all` sums over this one's ranks, then over them.
 ///
 /// A rank without pixels takes part with zeros. One without channels has nothing to share.
 class BatchNormOnGrid final : public LayerKernel {

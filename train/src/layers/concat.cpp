@@ -85,7 +85,7 @@ class Concat final : public LayerType {
   }
   std::size_t inputs() const noexcept override { return 2; }
 
-  // Of one of several inputs; output_of() says what all together make.
+  // The output of one input alone; output_of() gives that of all inputs together.
   tensor::Shape output(const tensor::Shape& input) const override { return input; }
 
   tensor::Shape output_of(std::span<const tensor::Shape> inputs) const override {

@@ -136,7 +136,7 @@ class Convolution final : public LayerType {
     }
     LayerTraffic traffic = traffic_by_channel(layout, input_gradient);
     if (!layout.in_space()) return traffic;
-    // What has been gathered is exchanged with a halo.
+    // Ranks exchange halos of the gathered parts.
     const ChannelGrid grid = layout.split.channels;
     const LayerTraffic halos = traffic_in_space(
         gathered_inputs(layout.x, grid), gathered_outputs(layout.x, grid, layout.y.extents()),

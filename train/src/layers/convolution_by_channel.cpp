@@ -70,7 +70,7 @@ void require_fit(const NodeLayout& layout) {
   }
 }
 
-// What one rank convolves between the gathers and the sums.
+// The convolution of one rank between the gathers and the sums.
 struct PartOfConvolution {
   PartOfConvolution(const ConvolutionLayer& whole, const NodeLayout& layout, int rank)
       : layer(whole),

@@ -30,15 +30,15 @@
 namespace rondo::train {
 namespace {
 
-/// What one rank computes of a convolution whose images are split in space.
+/// One rank's part of a convolution whose images are split in space.
 struct SpaceGeometry {
   SpaceGeometry(const ConvolutionLayer& layer, const NodeLayout& layout, int rank,
                 tensor::DataType activations);
 
-  /// Of the kernel for forward and backward-weights, where this rank has an output: without a
-  /// gradient of the input.
+  /// The spec of the kernel for forward and backward-weights, without a gradient of the input;
+  /// where this rank has an output.
   [[nodiscard]] tensor::ConvolutionSpec forward_spec(const ConvolutionLayer& layer) const;
-  /// Of the kernel for backward-data alone, where some input has a gradient.
+  /// The spec of the kernel for backward-data alone, where some input has a gradient.
   [[nodiscard]] tensor::ConvolutionSpec data_spec(const ConvolutionLayer& layer) const;
   /// Do both compute on the same images, so that one kernel will do?
   [[nodiscard]] bool has_one_kernel(const ConvolutionLayer& layer) const;

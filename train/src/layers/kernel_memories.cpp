@@ -1,4 +1,4 @@
-// What kernels of the tensor library allocate, without making them. Planning asks for the same
+// The memory of the tensor library's kernels, found without making them. Planning asks for the same
 // kernels again and again, and oneDNN takes most of a millisecond to answer: so each is asked once.
 
 #include "layers/kernel_memories.hpp"

@@ -1,8 +1,8 @@
 // The list of all kinds of layers. A new kind is a source of this folder and a line below: the
 // source defines describe_NAME(), which says how a configuration describes a layer of the kind, and
 // make_layer_type(), which makes it from its numbers. Nothing else has to know of it: all other
-// sources ask the LayerType.
-// What kinds of layers have in common, and what suits most of them.
+// sources ask the LayerType. This source also has what kinds of layers have in common, and defaults
+// that suit most of them.
 
 #include "layers/layer_type.hpp"
 
@@ -42,7 +42,7 @@ tensor::Activation activation_of(const Experiment::Layer& description, tensor::A
 
 namespace {
 
-// Of the two kernels that have weights; 0 of others.
+// The number of weights of a kernel; 0 for kernels without any.
 template <typename Spec>
 std::int64_t weights_of(const Spec& spec) {
   if constexpr (requires { spec.weights(); }) {

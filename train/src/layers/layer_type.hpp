@@ -37,7 +37,7 @@ struct DescribedKind {
 /// The kind of that name; null: there is none.
 [[nodiscard]] const DescribedKind* find_kind(std::string_view name);
 
-/// What key `activation` says; `usual` where it says "auto".
+/// The value of key `activation`; `usual` where it is "auto".
 [[nodiscard]] tensor::Activation activation_of(const Experiment::Layer& description,
                                                tensor::Activation usual);
 

@@ -3,8 +3,8 @@
 // Where images are split in space, windows that cross a cut are computed by the rank that holds
 // their output, from x with its halo; backward gives it gradients of the halo, too, which return to
 // their owners and are added there. So ties go where the unsplit kernel puts them, and an average
-// counts what the unsplit one counts: padding is left at the image's borders alone. Of a global
-// average the sums over the pixels of each rank meet within the replica.
+// counts what the unsplit one counts: padding is left at the image's borders alone. For a global
+// average the replica adds up the sums over the pixels of each rank.
 
 #include <algorithm>
 #include <cstddef>
@@ -372,8 +372,8 @@ std::unique_ptr<LayerKernel> make_pooling_in_space(const KernelContext& context,
   return make_layer_kernel(context.engine, layer, x, true, context.purpose, context.type);
 }
 
-// Of an image that is split, every rank of the replica gets the means: they are the same for all,
-// and the fully connected layer behind reads whole images.
+// Where images are split, every rank of the replica gets the means: they are the same for all, and
+// the fully connected layer behind reads whole images.
 std::unique_ptr<LayerKernel> make_global_average_on_grid(const KernelContext& context,
                                                          const NodeLayout& layout) {
   const Parts& parts = layout.x.parts();

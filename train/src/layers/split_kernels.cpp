@@ -1,6 +1,6 @@
-// What moves values between ranks around the kernels of layers: a change of layout between two
-// nodes, and the halo around a part that is split in space. Each tells, too, what it allocates, so
-// that a plan knows the memory of a rank before any rank runs.
+// Moves values between ranks around the kernels of layers: a change of layout between two nodes,
+// and the halo around a part that is split in space. Each also says what it allocates, so that a
+// plan knows the memory of a rank before any rank runs.
 
 #include "layers/split_kernels.hpp"
 

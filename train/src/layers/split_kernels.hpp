@@ -56,12 +56,12 @@ namespace rondo::train {
 [[nodiscard]] std::unique_ptr<LayerKernel> make_redistribution(const KernelContext& context,
                                                                const Partition& from,
                                                                const Partition& to);
-/// What that allocates on `rank`.
+/// The bytes that it allocates on `rank`.
 [[nodiscard]] std::size_t redistribution_bytes(const Partition& from, const Partition& to, int rank,
                                                tensor::DataType type);
 
-/// What a rank's kernel reads of an array that is split in space: its own part where it needs no
-/// more, else a copy of it with the halo around.
+/// The part that a rank's kernel reads of an array that is split in space: its own part where it
+/// needs no more, else a copy of it with the halo around.
 class NeededPart {
  public:
   /// The array lies by `held`; rank r needs `needs[r]`. This rank's kernel is given `reads`, which
@@ -69,16 +69,16 @@ class NeededPart {
   NeededPart(const KernelContext& context, const Partition& held, std::span<const Box> needs,
              const Box& reads);
 
-  /// What the constructor allocates on `rank`.
+  /// The bytes that the constructor allocates on `rank`.
   [[nodiscard]] static std::size_t bytes(const Partition& held, std::span<const Box> needs,
                                          const Box& reads, int rank, tensor::DataType type);
 
   /// Sends what others need of `own`, and copies what this rank needs of it. Where reads_own()
   /// `own` must stay as it is for as long as it is read.
   void start(const tensor::ConstAnyView& own);
-  /// Waits for what others send. What the kernel reads, until the next start().
+  /// Waits for what others send. Gives what the kernel reads, valid until the next start().
   [[nodiscard]] tensor::ConstAnyView finish();
-  /// What finish() gave last.
+  /// The last result of finish().
   [[nodiscard]] const tensor::ConstAnyView& read() const noexcept { return read_; }
   /// Does the kernel read the memory that start() was given?
   [[nodiscard]] bool reads_own() const noexcept { return reads_own_; }
@@ -113,7 +113,7 @@ class NeededPart {
 }
 /// Makes all elements zero.
 void clear(const tensor::AnyView& view);
-/// Of two kernels of one layer, which never run at the same time.
+/// Adds the memory of another kernel of the same layer; the two never run at the same time.
 void add_memory(tensor::KernelMemory& sum, const tensor::KernelMemory& more) noexcept;
 
 }  // namespace rondo::train

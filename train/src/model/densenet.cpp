@@ -1,7 +1,7 @@
 // DenseNet (Huang et al., 2017): every layer of a block reads the outputs of all layers before it,
 // joined along their channels. Batch norm and ReLU stand in front of each convolution.
 //
-// What a layer adds is joined to what there was, so that each concatenation reads two values.
+// A layer joins its result to what there was, so that each concatenation reads two values.
 
 #include <array>
 #include <string>

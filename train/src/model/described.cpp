@@ -27,7 +27,7 @@ LayerKind kind_of(const Layer& layer) {
   throw std::invalid_argument("no kind of layer is named \"" + layer.kind + "\"");
 }
 
-/// Of "a, b": "a" and "b".
+/// Splits "a, b" into "a" and "b".
 std::vector<std::string> names_in(const std::string& list) {
   std::vector<std::string> names;
   for (std::size_t first = list.find_first_not_of(", "); first != std::string::npos;) {
@@ -88,7 +88,7 @@ class Describer {
   std::size_t number_ = 0;
 };
 
-/// What shapes_of() says of a layer begins with its name.
+/// A problem that shapes_of() finds in a layer begins with the layer's name.
 std::optional<std::size_t> layer_of(const Model& model, std::string_view problem) {
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     if (problem.starts_with("layer " + model.layers[i].name + ": ")) return i;

@@ -1,5 +1,5 @@
-// What a model's layers make of its input: the shapes of all values, and where the parameters lie.
-// Both go through the layers in order and ask each of them (layers/layer_type.hpp).
+// The results of a model's layers: the shapes of all values, and where the parameters lie. Both go
+// through the layers in order and ask each of them (layers/layer_type.hpp).
 
 #include <algorithm>
 #include <cstdint>

@@ -61,7 +61,7 @@ std::string suggest(std::string_view word, std::span<const std::string> candidat
   return fmt::format("choose one of {}", fmt::join(candidates, ", "));
 }
 
-// What follows the last * is tried at every place: a later * makes all earlier choices good.
+// The text behind the last * is tried at every place: a later * makes all earlier choices good.
 bool matches(std::string_view pattern, std::string_view name) {
   constexpr std::size_t none = std::string_view::npos;
   std::size_t star = none;     // the last * so far

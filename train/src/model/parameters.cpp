@@ -63,7 +63,7 @@ double he_deviation(const Parameter& parameter) {
   return std::sqrt(2.0 / static_cast<double>(parameter.fan_out));
 }
 
-// What PyTorch's layers begin with when nobody says otherwise.
+// The bound that PyTorch's layers begin with when nobody says otherwise.
 double uniform_bound(const Parameter& parameter) {
   return 1.0 / std::sqrt(static_cast<double>(parameter.fan_in));
 }

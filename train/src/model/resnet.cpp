@@ -12,8 +12,8 @@ namespace {
 
 using Blocks = std::array<std::int64_t, 4>;  // of each stage
 
-// What all blocks of a network share: a basic block is two 3x3 convolutions, a bottleneck one 3x3
-// convolution between two of 1x1.
+// The design that all blocks of a network share: a basic block is two 3x3 convolutions, a
+// bottleneck one 3x3 convolution between two of 1x1.
 struct Design {
   bool bottleneck = false;
   std::int64_t width = 1;  // the 3x3 convolutions have so many times the stage's filters
@@ -36,7 +36,7 @@ std::int64_t outputs_of(const Design& design, std::int64_t filters) {
   return design.bottleneck ? expansion * filters : filters;
 }
 
-// What the block adds to its shortcut, up to the last convolution.
+// The branch that the block adds to its shortcut, up to the last convolution.
 ValueId add_branch(ModelBuilder& builder, const Design& design, const ResidualBlock& block,
                    ValueId x) {
   const std::string& name = block.name;

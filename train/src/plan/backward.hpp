@@ -22,7 +22,7 @@ struct Backward {
   double end = 0.0;
 };
 
-/// Of a rank that trains so many samples of a model that is not split.
+/// The step of a rank that trains so many samples of a model that is not split.
 [[nodiscard]] Backward backward_of(const Model& model, std::int64_t samples,
                                    const ComputeCosts& costs);
 
@@ -36,8 +36,8 @@ struct MicroBatches {
 
 [[nodiscard]] MicroBatches micro_batches_of(std::int64_t samples, std::int64_t count);
 
-/// Of a step in which the rank's samples go through the model in so many micro-batches, one after
-/// another: parameters are needed by the first, and gradients are final in the last.
+/// The step in which the rank's samples go through the model in so many micro-batches, one after
+/// another: the first needs parameters, and gradients are final in the last.
 [[nodiscard]] Backward backward_of_step(const Model& model, std::int64_t samples,
                                         std::int64_t micro_batches, const ComputeCosts& costs);
 

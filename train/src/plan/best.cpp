@@ -163,8 +163,8 @@ class GridPlanner {
     return std::nullopt;
   }
 
-  // What to allow next where these splits take too much: less by the excess, or by its share,
-  // whichever leaves more, so that nothing that fits is passed over.
+  // The next limit where these splits take too much: less by the excess, or by its share, whichever
+  // leaves more, so that nothing that fits is passed over.
   static std::uint64_t fewer_bytes(const Candidate& found, std::uint64_t limit) {
     const std::uint64_t counted = found.searched_bytes;
     const std::uint64_t excess = found.plan.bytes_per_rank - limit;
@@ -182,7 +182,7 @@ class GridPlanner {
   std::vector<ValueLayout> layouts_;
 };
 
-// Of every layer: those without a split of their own lie as what they read.
+// The split of every layer: layers without a split of their own lie as what they read.
 std::vector<LayerSplit> all_splits(const GridJob& job, const BestPlan& plan) {
   std::vector<LayerSplit> splits;
   std::size_t next = 0;

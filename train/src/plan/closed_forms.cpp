@@ -83,7 +83,7 @@ double samples_of(const FormSplit& split, const PlanOptions& options) {
   return static_cast<double>(options.batch) / split.pc;
 }
 
-// Of the gradients of so many weights, over the ranks that hold the same ones.
+// Seconds to reduce the gradients of so many weights over the ranks that hold the same ones.
 double gradients_seconds(double weights, ProcessGroup group, const PlanOptions& options) {
   return 2.0 * collective_seconds(in_f32(weights, options.gradient_type), group, options);
 }

@@ -78,7 +78,7 @@ std::map<std::string, WorkSeconds> read_times(const std::filesystem::path& file)
 
 namespace {
 
-// What went wrong; nothing if the file is written.
+// The error, if there was one; nothing if the file is written.
 std::error_code write_new_file(const std::filesystem::path& file, const std::string& text) {
   errno = 0;
   std::ofstream out(file);
@@ -157,7 +157,7 @@ constexpr double most_elements = 4e6;
 constexpr std::int64_t least_connected = 32;  // fewer samples do not fill a matrix product
 constexpr std::size_t most_parameters = 1 << 22;
 
-// What a layer's time grows with.
+// The quantity with which a layer's time grows.
 double amount_of(const LocalWork& work) {
   const double flops = pass_flops(work);
   return flops > 0.0 ? flops : static_cast<double>(work.input.size());
@@ -238,7 +238,7 @@ std::string ComputeTable::key_of(const LocalWork& work) const {
   return machine_ + type + train::key_of(sample_of(work));
 }
 
-// What the pass takes follows from the kind of optimizer, and not from its rates. A parameter of a
+// The time of the pass follows from the kind of optimizer, and not from its rates. A parameter of a
 // small model takes less time, as caches have all of it.
 std::string ComputeTable::update_key() const {
   return fmt::format("{}update of {} parameters by {}, team of {}", machine_, updated_,

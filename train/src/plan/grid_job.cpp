@@ -1,6 +1,6 @@
-// What it costs on one grid to redistribute a value of the model. The rank that receives most
-// decides, because the others wait for it. A few positions of a replica are looked at: the boxes of
-// the others are alike.
+// The cost on one grid of redistributing a value of the model. The rank that receives most decides,
+// because the others wait for it. A few positions of a replica are looked at: the boxes of the
+// others are alike.
 
 #include "plan/grid_job.hpp"
 

@@ -19,7 +19,7 @@
 
 namespace rondo::train {
 
-// What the rank that receives most receives when a value changes its layout. A few ranks of the
+// The messages to the rank that receives most when a value changes its layout. A few ranks of the
 // last replica stand for all: it has most samples.
 [[nodiscard]] Messages redistribution_of(const ValueLayout& from, const ValueLayout& to,
                                          const tensor::Shape& extents, const ProcessGrid& grid);

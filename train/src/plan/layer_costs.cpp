@@ -1,4 +1,4 @@
-// What one layer costs that is split in one way: the work of the rank that has most, the exchange
+// The costs of one layer that is split in one way: the work of the rank that has most, the exchange
 // of activations and halos, the reduction of gradients. The search asks for each layer, each split
 // and each layout, so that everything here is arithmetic on extents; nothing is lowered or
 // simulated.
@@ -69,7 +69,7 @@ struct Cut {
   }
 };
 
-// What a part is sent: x before forward; in backward dy, or what others have computed of its dx.
+// The data that a part is sent: x before forward; in backward dy, or its dx as others computed it.
 enum class Sent { x, dy, dx };
 
 // How many indices `part` is sent by `other`; or has, where they are the same.
@@ -137,9 +137,9 @@ std::vector<Received> received_halos(const GridJob& job,
   return received;
 }
 
-// Of how many replicas, the first ones, the halos are to be looked at. Those that fill nodes, or
-// parts of one, exchange alike; others lie over the borders of nodes in several ways, until one
-// begins with a node again.
+// The number of replicas, from the first on, whose halos are to be looked at. Replicas that fill
+// nodes, or parts of one, exchange alike; others lie over the borders of nodes in several ways,
+// until one begins with a node again.
 int different_replicas(const GridJob& job) {
   const int on_node = job.options.ranks_per_node;
   if (on_node % job.grid.pr == 0 || job.grid.pr % on_node == 0) return 1;
@@ -176,7 +176,7 @@ ExchangeSeconds window_seconds(const GridJob& job, const JobLayer& layer, const 
   return exchange;
 }
 
-// Of a layer whose images are split, apart from what ranks with other channels exchange.
+// Exchanges in a layer whose images are split, without those of ranks with other channels.
 ExchangeSeconds in_space_seconds(const GridJob& job, const JobLayer& layer,
                                  const LayerSplit& split) {
   if (layer.averages_images()) {
@@ -208,12 +208,12 @@ double elements_of(const GridJob& job, const tensor::Shape& value) {
   return static_cast<double>(value.size()) / job.grid.pc;
 }
 
-// Of a replica's images, or of one tile of them.
+// Exchanges for a replica's images, or for one tile of them.
 ExchangeSeconds by_channel_seconds(const GridJob& job, const JobLayer& layer,
                                    const LayerSplit& split) {
   const ChannelGrid channels = split.channels;
   const double tiles = split.h * split.w;
-  // Those that share a block of channels are adjacent, where blocks are in order.
+  // Ranks that share a block of channels are adjacent, where blocks are in order.
   const ProcessGroup gathering{.size = channels.filters, .stride = 1};
   const ProcessGroup scattering{.size = channels.channels, .stride = channels.filters};
   const double x = elements_of(job, layer.x) / tiles / channels.channels;
@@ -281,9 +281,9 @@ ExchangeSeconds exchange_seconds(const GridJob& job, const JobLayer& layer,
   return exchange;
 }
 
-// Of the gradients of weights: by all ranks where all hold the same weights and other samples or
-// pixels, over the replicas where the ranks of one hold slices, or the same samples; by the holders
-// of a slice in all tiles of all replicas where both is so.
+// The ranks that reduce the gradients of weights: all ranks where all hold the same weights and
+// other samples or pixels; across the replicas where the ranks of one hold slices, or the same
+// samples; the holders of a slice in all tiles of all replicas where both is so.
 ProcessGroup reduced_over(const GridJob& job, const LayerSplit& split) {
   if (split.kind == SplitKind::replica) return job.across();
   const int slices = weight_parts(job, split);
@@ -391,7 +391,7 @@ bool is_sensible(const GridJob& job, const JobLayer& layer, const LayerSplit& sp
          are_enough(layer.y.c, split.channels.filters);
 }
 
-// Of the optimizer's state for so many parameters of a layer; of a divided one the share of a rank.
+// The optimizer's state for so many parameters of a layer; a rank's share of it if it is divided.
 std::uint64_t optimizer_state(const GridJob& job, const LayerSplit& split,
                               std::uint64_t parameters) {
   const auto whole = parameters * static_cast<std::uint64_t>(job.options.optimizer_elements);
@@ -412,7 +412,7 @@ std::uint64_t elements_of(const GridJob& job, const JobLayer& layer, const Layer
          held_elements(job, y, layer.y);
 }
 
-// Of the larger gradient: of what the layer writes, or of what it reads, which may be a copy.
+// The larger gradient: of what the layer writes, or of what it reads, which may be a copy.
 std::uint64_t gradient_of(const GridJob& job, const JobLayer& layer, const ValueLayout& x,
                           const ValueLayout& y) {
   const std::uint64_t of_y = held_elements(job, y, layer.y);

@@ -15,16 +15,16 @@ namespace rondo::train {
 // Fewer channels or filters starve a kernel: one vector of AVX-512, oneDNN's block of channels.
 constexpr std::int64_t least_channels = 16;
 
-// What the rank with the most work computes of a layer that is split so; of one that follows, where
-// the split is that of what it reads.
+// The work of the busiest rank in a layer that is split so; a layer that follows has the split of
+// what it reads.
 [[nodiscard]] LocalWork local_work(const GridJob& job, const JobLayer& layer,
                                    const LayerSplit& split);
 
 // Has every rank a part of the images that it reads and writes, at least as thick as the halo?
 [[nodiscard]] bool is_thick_enough(const JobLayer& layer, const LayerSplit& split);
 
-// What plan_best.hpp says of a layer that is split so and reads `x`. Layers that follow have the
-// kind of split of what they read.
+// The terms of plan_best.hpp for a layer that is split so and reads `x`. Layers that follow have
+// the kind of split of what they read.
 
 // Seconds of the collectives of activations and of their gradients, of halos and of statistics.
 // Nothing is computed meanwhile, but for the halo of dy.
@@ -45,8 +45,8 @@ struct ExchangeSeconds {
 [[nodiscard]] ExchangeSeconds exchange_seconds(const GridJob& job, const JobLayer& layer,
                                                const LayerSplit& split);
 
-// Who hold the same weights of a layer; how many a rank has; and the elements of fp32 that are as
-// long as their gradients when they are sent.
+// The ranks that hold the same weights of a layer; how many weights a rank has; and the elements of
+// fp32 that are as long as their gradients when they are sent.
 [[nodiscard]] ProcessGroup reduced_over(const GridJob& job, const LayerSplit& split);
 [[nodiscard]] double weights_of_rank(const GridJob& job, const JobLayer& layer,
                                      const LayerSplit& split);
@@ -87,7 +87,7 @@ struct LayerOption {
 // something to do, and then nothing but reductions; where ports are counted, exchanges as well.
 // Both only grow with more layers.
 //
-// Of several passes, one for each micro-batch, the last reduces; those before it stand in front.
+// The last of several passes, one for each micro-batch, reduces; those before it stand in front.
 struct StepEnd {
   double end = 0.0;      // seconds of the step
   double network = 0.0;  // forward, and all at once that the network does in backward
@@ -100,7 +100,7 @@ struct StepEnd {
     const double weights = layer.exchange.dy + layer.compute.backward_weights;
     const double data = layer.exchange.exposed_halo(layer.compute.backward_weights) +
                         layer.compute.backward_data + layer.exchange.dx + moved;
-    // Of a kernel that takes forever nothing is multiplied by 0.
+    // The infinite time of a kernel that takes forever must not be multiplied by 0.
     const double before = passes == 1 ? 0.0 : (passes - 1) * (forward + weights + data);
     return {.end = std::max(end + before + forward + weights + data,
                             network + before + forward + weights + layer.reduction),

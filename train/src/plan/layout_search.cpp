@@ -126,7 +126,7 @@ struct Step {
   double redistribution = 0.0;
 };
 
-// What reading its inputs costs a layer, and how they lie afterwards.
+// The cost of a layer's reading of its inputs, and how they lie afterwards.
 struct Reading {
   LiveLayouts state = 0;
   double seconds = 0.0;
@@ -325,7 +325,7 @@ std::uint64_t array_bytes(const ParameterLayout& layout, ProcessGrid grid,
          update_bytes(layout, grid, slices, options);
 }
 
-// Of every value, of the rank in one position; a value has memory even where it has no element.
+// The size of every value on the rank in one position; even a value without elements has memory.
 std::vector<std::int64_t> value_sizes(const Lowering& lowering, int position, std::int64_t images) {
   std::vector<std::int64_t> sizes;
   for (const Partition& value : lowering.values) {

@@ -69,7 +69,7 @@ constexpr std::size_t most_layouts = 0xFE;  // two more numbers mean something e
   return (state & ~(LiveLayouts{0xFFFF} << (16 * slot))) | live_value(layout, copy, slot);
 }
 
-// What a layer does to a state.
+// The effect of a layer on a state.
 struct LayerStep {
   std::vector<std::size_t> inputs = {};  // the slots of what it reads
   // Where the values of the next state come from: a slot, or (none) from this layer.

@@ -28,8 +28,8 @@ int rounds_of(int ranks) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks) - 1U));
 }
 
-// Of an allgather or a reduce-scatter: ceil(log2 p) rounds, and (p - 1) / p of the elements. An
-// allreduce is both, so callers count it twice.
+// Seconds of an allgather or a reduce-scatter: ceil(log2 p) rounds, and (p - 1) / p of the
+// elements. An allreduce is both, so callers count it twice.
 double flat_seconds(double elements, int ranks, const LinkCost& link) {
   const double moved = elements * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   return link.alpha_seconds * rounds_of(ranks) + moved * element_bytes / link.bandwidth;
@@ -116,9 +116,9 @@ double ring_seconds(double elements, int ranks, int senders, const PlanOptions& 
 // Bytes that are added while nothing is sent take so much of the time in which they are sent.
 constexpr double adding = 0.25;
 
-// Of doubling and halving: log2 rounds among the largest power of two of ranks, and two messages of
-// all elements before and after them where the ranks are more. AlgorithmTable::for_ranks() of
-// transport counts alike.
+// The cost of doubling and halving: log2 rounds among the largest power of two of ranks, and two
+// messages of all elements before and after them where the ranks are more.
+// AlgorithmTable::for_ranks() of transport counts alike.
 struct Folded {
   double positions = 1.0;
   double rounds = 0.0;
@@ -159,7 +159,7 @@ double halving_seconds(double elements, int ranks, const LinkCost& link) {
          (sent + adding * added) * elements * element_bytes / link.bandwidth;
 }
 
-// Of one block nothing hides, and each block passes one stage after the other.
+// Nothing hides the time of a single block, and each block passes one stage after the other.
 double overlapped(double inside, double between, std::size_t blocks) {
   const double hidden = std::min(inside, between) * (1.0 - 1.0 / static_cast<double>(blocks));
   return inside + between - hidden;

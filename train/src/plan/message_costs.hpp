@@ -49,7 +49,7 @@ struct ProcessGroup {
 // adds all that it receives, and halving half of it, while nothing is sent. A ring adds meanwhile.
 [[nodiscard]] double with_adding(double elements, ProcessGroup group, const PlanOptions& options);
 
-// What the ranks of a run that step together tell each other in every step, behind backward: an
+// The time in every step for the agreement of ranks that step together, behind backward: an
 // allreduce of two numbers. The search leaves it out, since it is the same on every grid.
 [[nodiscard]] double agreement_seconds(const PlanOptions& options);
 
@@ -67,7 +67,7 @@ struct Messages {
 [[nodiscard]] double messages_seconds(Messages messages, ProcessGroup group,
                                       const PlanOptions& options);
 
-// What a rank receives at once, from ranks of its node and from others.
+// The messages that a rank receives at once, from ranks of its node and from others.
 struct Received {
   Messages near = {};
   Messages far = {};

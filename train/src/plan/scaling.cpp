@@ -44,7 +44,7 @@ namespace {
 // Seconds of an allreduce of so many elements.
 using Allreduce = std::function<double(double elements)>;
 
-// What a step's time depends on.
+// The facts that a step's time depends on.
 struct SchemeJob {
   const Model& model;
   const Experiment::Update& update;
@@ -60,8 +60,8 @@ struct BucketOfBlocks {
   double elements = 0.0;
 };
 
-// Of all blocks from `first` on; the output side's is first. Where the input side's layers are
-// lazy, no small bucket is last, because their backward follows.
+// The buckets of all blocks from `first` on; the output side's is first. Where the input side's
+// layers are lazy, no small bucket is last, because their backward follows.
 std::vector<BucketOfBlocks> buckets_of(const Backward& backward, std::size_t first,
                                        std::int64_t bucket_bytes) {
   auto limits = sync::BucketLimits::of(static_cast<std::size_t>(bucket_bytes));
@@ -131,13 +131,13 @@ double reduced_from(const SchemeJob& job, std::size_t first) {
                         [&](double elements) { return reduction_seconds(job, elements); });
 }
 
-// What backward does not hide is added to the step.
+// The time that backward does not hide is added to the step.
 double synchronous_seconds(const SchemeJob& job) {
   return std::max(job.backward.end, reduced_from(job, 0)) + job.update_seconds;
 }
 
-// What forward waits for parameters. They are gathered bucket by bucket from the input side on, and
-// a layer begins when those of its bucket have arrived.
+// The time that forward waits for parameters. They are gathered bucket by bucket from the input
+// side on, and a layer begins when those of its bucket have arrived.
 double gathering_waits(const SchemeJob& job) {
   double arrived = 0.0;
   double waits = 0.0;
@@ -215,7 +215,7 @@ double lazy_seconds(const SchemeJob& job) {
   return ((job.options.tau - 1.0) * others + last) / job.options.tau + job.update_seconds;
 }
 
-// What an average is of, in elements of fp32: displacements may be sent as bf16.
+// The size of an average, in elements of fp32: displacements may be sent as bf16.
 double averaged_elements(const SchemeJob& job) {
   const double parameters = parameters_of(job);
   const bool state = job.update.optimizer_state == "average";
@@ -280,7 +280,7 @@ double handover_seconds(const SchemeJob& job) {
   return (job.ranks - nodes) * options.node.alpha_seconds + nodes * between;
 }
 
-// That a worker computes between two turns.
+// Mini-batches that a worker computes between two turns.
 double minibatches_of(const SchemeJob& job, double round) {
   const double compute = job.backward.end;
   if (job.update.delay == "fixed" || compute == 0.0) return 1.0;
@@ -329,7 +329,7 @@ bool has_mean_period(const Experiment::Update& update) {
 
 namespace {
 
-// What an event says as a number; nothing where it says none.
+// A field of an event as a number; nothing where it is none.
 std::optional<double> number_in_event(const nlohmann::json& event, const char* field) {
   const auto found = event.find(field);
   if (found == event.end() || !found->is_number()) return std::nullopt;
@@ -399,7 +399,7 @@ void check(const ScalingOptions& options) {
                   "micro-batches are more than the samples that a replica has of a step");
 }
 
-// Those of a rank that computes beside others.
+// The costs of a rank that computes beside others.
 class SlowedCosts final : public ComputeCosts {
  public:
   SlowedCosts(const ComputeCosts& alone, double slowdown) : alone_(alone), slowdown_(slowdown) {}

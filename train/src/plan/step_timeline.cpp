@@ -1,6 +1,6 @@
 // A step's layers one after another, forward and back, beside its reductions, in the buckets of the
-// runtime, from the output side on. What layers exchange in backward and the reductions leave a
-// rank by the same port, one message behind the other. Of several micro-batches the last reduces.
+// runtime, from the output side on. The exchanges of layers in backward and the reductions leave a
+// rank by the same port, one message behind the other. The last of several micro-batches reduces.
 
 #include "plan/step_timeline.hpp"
 
@@ -73,14 +73,14 @@ std::vector<GradientBucket> gradient_buckets(const GridJob& job, const FoundLayo
 
 namespace {
 
-// What a rank sends in one exchange or reduction.
+// The messages of a rank in one exchange or reduction.
 struct Sending {
   double seconds = 0.0;  // until all has arrived, where the port has nothing else to send
   double busy = 0.0;     // seconds of these in which the port is busy
   int messages = 0;      // to other nodes, each of which waits for the one before
 };
 
-// Those of a layer in backward.
+// The messages of a layer in backward.
 struct LayerSendings {
   Sending dy = {};
   Sending halo_dy = {};
@@ -134,7 +134,7 @@ class SendingCosts {
             .dx = {seconds.dx, busy.dx, rounded(count.dx)}};
   }
 
-  // Of a redistribution that takes so long: all messages are under way together.
+  // The messages of a redistribution that takes so long: all are under way together.
   [[nodiscard]] Sending of_redistribution(double seconds) const {
     constexpr Messages empty{.count = 1};
     const double latency = messages_seconds(empty, job_.replica(), job_.options);
@@ -205,7 +205,7 @@ class Port {
     return free_ + steps.behind;
   }
 
-  // What reductions post up to `now`.
+  // Posts the messages of reductions up to `now`.
   void post_reductions(double now) {
     while (!reductions_.empty()) {
       auto& [ready, steps] = reductions_.front();

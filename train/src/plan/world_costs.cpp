@@ -1,7 +1,7 @@
 // A link's two numbers, from two sizes of an allgather over two ranks: that takes
 // alpha + bytes / 2 / bandwidth, where `bytes` are those that each rank has in the end.
 //
-// And what computing beside others costs. That cannot be counted: ranks with a core each share
+// And what computing beside others costs. This cost cannot be counted: ranks with a core each share
 // caches, memory bandwidth and the processor's power, and two cores may be threads of one. So a
 // step is timed on rank 0 alone and on all ranks at once. The two are measured in turns, because
 // the speed of a machine changes while they last.

@@ -17,8 +17,8 @@ namespace rondo::train {
 
 class BenchmarkStep;
 
-// What messages cost between the ranks of a World, and computing beside each other; and whether
-// they compute alike.
+// The costs of messages between the ranks of a World, and of computing beside each other; and
+// whether they compute alike.
 struct WorldCosts {
   LinkCost fabric = {};   // between two nodes; of one node, as within it
   LinkCost node = {};     // within one

@@ -34,7 +34,7 @@ void append_token_gap(const std::filesystem::path& file);
 [[nodiscard]] std::vector<sync::Turn> read_token_trace(const std::filesystem::path& file,
                                                        int workers);
 
-/// What this rank's scheme has told of its decisions, until it is written down.
+/// The decisions that this rank's scheme has told, until they are written down.
 struct Traces {
   std::vector<sync::LazyWindow> windows = {};
   std::vector<sync::Round> rounds = {};

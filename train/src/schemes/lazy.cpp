@@ -74,7 +74,7 @@ std::size_t count_of(const std::vector<Candidate>& candidates, const LazyLayers&
   }
   const auto among = std::ranges::count_if(
       candidates, [&](const Candidate& candidate) { return candidate.block < unhidden; });
-  // Who chose the scheme wants at least one lazy layer.
+  // A user who chose the scheme wants at least one lazy layer.
   return std::max<std::size_t>(1, static_cast<std::size_t>(among));
 }
 

@@ -1,6 +1,6 @@
 // From [optimizer] and [update] to an optimizer, a learning rate and an update scheme. Every scheme
 // has a Maker in the list below; lazy and cyclic, which need more than a few options, have sources
-// of their own. What a scheme can do is asked of its description, never of its name.
+// of their own. The abilities of a scheme are read from its description, never from its name.
 //
 // For averaging schemes it is also decided here which ranks average with which: by node, or in
 // groups of consecutive ranks, each level's groups within those of the next.
@@ -101,8 +101,8 @@ sync::PeriodPolicy period_policy_of(const Experiment& experiment, const SchemePa
   refuse_choice("update.period_policy", name, "constant, post_local, qsr, adaptive");
 }
 
-// What does not follow from the run: without levels, policy and outer optimizer. With an outer
-// optimizer there is no momentum of another kind.
+// The options that follow from the configuration alone: without levels, policy and outer optimizer.
+// With an outer optimizer there is no momentum of another kind.
 sync::HierarchicalOptions averaging_options_of(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
   sync::ReductionMomentum momentum;
@@ -208,7 +208,7 @@ Scheme make_sharded(const Experiment& experiment, SchemeParts& parts,
   return sync::make_sharded(parts.replica, optimizer, synchronous_options_of(experiment));
 }
 
-// Of the arrays that each scheme makes, and of those that it saves.
+// The memory of the arrays that each scheme makes, and of those that it saves.
 
 UpdateMemory synchronous_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
                                 const UpdateMemoryParts& /*parts*/) {

@@ -79,7 +79,7 @@ namespace rondo::train {
                                                               const ParameterLayout& layout,
                                                               transport::Team* team);
 
-/// What a scheme is made of, beside [update] and [optimizer].
+/// The parts that a scheme is made of, beside [update] and [optimizer].
 struct SchemeParts {
   sync::Replica replica = {};
   transport::Team* team = nullptr;
@@ -106,7 +106,7 @@ struct SchemeParts {
                                                                   const SchemeParts& parts,
                                                                   const MakeScheme& make);
 
-/// What the memory of updates follows from: one rank of a grid, which need not exist.
+/// The facts that give the memory of updates: one rank of a grid, which need not exist.
 struct UpdateMemoryParts {
   const ParameterLayout& layout;
   ProcessGrid grid = {};
@@ -140,7 +140,7 @@ using SharedOptimizer = std::shared_ptr<sync::Optimizer>;
 [[noreturn]] void refuse_choice(const std::string& key, const std::string& value,
                                 const std::string& known);
 
-/// What [train] reduce_precision says, as schemes want it.
+/// The value of [train] reduce_precision, as schemes want it.
 [[nodiscard]] transport::ElementType gradient_element_of(const Experiment& experiment);
 
 /// k_step and hierarchical.

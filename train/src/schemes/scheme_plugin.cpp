@@ -1,5 +1,5 @@
 // Update schemes from libraries of users' own. Nothing of a library but its version is used before
-// that is known to be this one's. What a plug-in throws names the key and the file.
+// that is known to be this one's. An error of a plug-in names the key and the file.
 
 #include "schemes/scheme_plugin.hpp"
 

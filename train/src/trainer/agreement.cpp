@@ -150,7 +150,7 @@ Message pack(const Report& report) {
 // What was thrown last on all ranks, or is known to all of them, on this rank's thread.
 thread_local std::exception_ptr thrown_by_all;
 
-// What all ranks throw together leaves the World as it was: the program may train again.
+// An error that all ranks throw together leaves the World as it was: the program may train again.
 bool leaves_the_world() {
   return std::current_exception() == std::exchange(thrown_by_all, nullptr);
 }

@@ -46,7 +46,7 @@ struct Fact {
 [[nodiscard]] std::string difference_from_first_rank(transport::World& world,
                                                      const std::vector<Fact>& facts);
 
-/// What ranks tell each other of their steps; the largest of each counts.
+/// The flags that ranks tell each other of their steps; the largest of each counts.
 struct StepFlags {
   int request = 0;     ///< see RunRequest
   int not_finite = 0;  ///< 1: the loss of some rank is NaN or Inf
@@ -64,14 +64,14 @@ class StepAgreement {
 
   /// Keeps what this rank says, for the next exchange.
   void note(const StepFlags& mine) noexcept { noted_ = both(noted_, mine); }
-  /// What all ranks have said until now and were not told yet. Collective, as is all that follows.
+  /// Flags of all ranks until now that were not told yet. Collective, as is all that follows.
   StepFlags exchange(const StepFlags& mine = {});
   /// Begins an exchange, while none is under way; its result is told by settle().
   void begin();
   /// The result of the exchange that is under way, if one is: waits for it.
   StepFlags settle();
 
-  /// That an exchange moves on this rank.
+  /// Bytes that an exchange moves on this rank.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -84,7 +84,7 @@ class StepAgreement {
 
 /// Runs `work`, in which ranks communicate. When it throws on one rank alone, whatever that is, the
 /// World is aborted with the reason; ranks that wait for each other then throw the same type, with
-/// the rank named. What agree_on() and throw_on_all() throw aborts nothing.
+/// the rank named. Errors of agree_on() and throw_on_all() abort nothing.
 void end_together(transport::World& world, const std::function<void()>& work);
 
 /// Within such work: throws a NumericError that all ranks throw in this place, each by itself.
@@ -108,10 +108,10 @@ namespace rondo::train {
 /// XXH3-128 of fp32 arrays as they lie in memory, in its canonical (big-endian) byte order.
 using ParameterHash = std::array<std::uint8_t, 16>;
 
-/// Of several arrays one after the other.
+/// The hash of several arrays one after the other.
 [[nodiscard]] ParameterHash hash_of(const std::vector<std::span<const float>>& arrays);
 
-/// Of any bytes.
+/// The digest of any bytes.
 [[nodiscard]] ParameterHash digest_of(std::span<const std::byte> bytes);
 
 /// 32 hexadecimal digits.

@@ -27,19 +27,19 @@ class BatchIterator {
   /// `dataset` is lent.
   BatchIterator(const Dataset& dataset, const BatchIteratorOptions& options);
 
-  /// Of one epoch; at least 1.
+  /// Steps of one epoch; at least 1.
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
   [[nodiscard]] std::int64_t micro_batches() const noexcept { return options_.micro_batches; }
-  /// Of all ranks in step `step`, counted over all epochs.
+  /// Samples of all ranks in step `step`, counted over all epochs.
   [[nodiscard]] std::int64_t samples(std::int64_t step) const noexcept;
-  /// Of this rank.
+  /// Samples of this rank.
   [[nodiscard]] std::int64_t own_samples(std::int64_t step) const noexcept;
   /// The first sample of a micro-batch of this rank, counted from the step's first.
   [[nodiscard]] std::int64_t first_sample(std::int64_t step,
                                           std::int64_t micro_batch) const noexcept {
     return range(step, micro_batch).first;
   }
-  /// Of all ranks, in an epoch.
+  /// Samples of all ranks, in an epoch.
   [[nodiscard]] std::int64_t epoch_samples() const noexcept;
 
   /// The most samples that a micro-batch has.
@@ -66,7 +66,7 @@ class BatchIterator {
     return (loader_.ahead() + 1) * largest_micro_batch() + loader_.test_buffers() * test_batch;
   }
 
-  /// That the loader's threads keep.
+  /// Bytes that the loader's threads keep.
   [[nodiscard]] std::size_t thread_bytes(bool loads_test) const noexcept {
     return loader_.thread_bytes(loads_test);
   }

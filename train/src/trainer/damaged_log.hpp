@@ -9,8 +9,8 @@
 
 namespace rondo::train {
 
-/// A file of lines. What cannot be read is an error, and not empty: the run would be taken for one
-/// that has not begun.
+/// A file of lines. A file that cannot be read is an error, and not empty: the run would be taken
+/// for one that has not begun.
 class LineReader {
  public:
   /// Throws DataError, as next(), but not where there is no such file: it has no lines.

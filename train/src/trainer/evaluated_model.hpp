@@ -25,7 +25,7 @@ class EvaluatedModel {
   /// Has nothing been copied yet?
   [[nodiscard]] bool empty() const noexcept { return step_ < 0; }
   [[nodiscard]] std::span<const float> parameters() const noexcept { return parameters_; }
-  /// Those of the layout, then SharedStatistics.
+  /// The statistics of the layout, then SharedStatistics.
   [[nodiscard]] std::span<const float> statistics() const noexcept { return statistics_; }
 
   /// Copies the model as it is after `step` steps. Collective.
@@ -37,8 +37,8 @@ class EvaluatedModel {
                std::span<const float> trained_parameters,
                std::span<const float> trained_statistics);
 
-  /// What a checkpoint after `step` steps keeps besides the parameters that are trained. Refers to
-  /// the arrays here; empty where they are of another step.
+  /// The part that a checkpoint after `step` steps keeps besides the parameters that are trained.
+  /// Refers to the arrays here; empty where they are of another step.
   [[nodiscard]] EvaluatedPart part(std::int64_t step,
                                    std::span<const float> trained_parameters) const;
 

@@ -1,5 +1,5 @@
-// What one rank's part of the process grid is: its replica, its position in it, the communicators
-// that the layers' kernels use, and what a user is told of all this before the run.
+// One rank's part of the process grid: its replica, its position in it, the communicators that the
+// layers' kernels use, and what a user is told of all this before the run.
 
 #include "trainer/grid_membership.hpp"
 

@@ -27,8 +27,8 @@ namespace rondo::train {
 /// of the replica split the layers.
 class GridMembership {
  public:
-  /// Decides by the keys of [grid], and tells nobody: all ranks decide alike. What grid.plan =
-  /// "auto" chooses is in those keys already. Throws ConfigError as choose_grid(). `world` is lent.
+  /// Decides by the keys of [grid], and tells nobody: all ranks decide alike. These keys already
+  /// have the choice of grid.plan = "auto". Throws ConfigError as choose_grid(). `world` is lent.
   GridMembership(transport::World& world, const Model& model, const Experiment& experiment);
 
   /// Makes the communicators. Collective; before all that follows the next line.
@@ -55,18 +55,18 @@ class GridMembership {
   [[nodiscard]] std::uint64_t sent_by_all(const Model& model, std::int64_t images,
                                           const Experiment& experiment) const;
 
-  /// Of the executor; what travels comes from `memory`.
+  /// The executor's part; memory of messages comes from `memory`.
   [[nodiscard]] GridPart part(std::pmr::memory_resource* memory);
-  /// Of parameter block `block`.
+  /// The groups of parameter block `block`.
   [[nodiscard]] sync::Groups groups_of(std::size_t block);
-  /// What this rank counts of its replica's model.
+  /// The slices of its replica's model that this rank counts.
   [[nodiscard]] sync::Slices slices();
   /// The ranks that hold the same parameters and statistics as this one, one per replica.
   [[nodiscard]] transport::Communicator& replicas();
   /// The ranks of this rank's replica.
   [[nodiscard]] transport::Communicator& own_replica();
 
-  /// What stands behind the statistics of layout() where ranks of a replica measure the same ones.
+  /// The statistics behind those of layout(), where ranks of a replica measure the same ones.
   [[nodiscard]] const SharedStatistics& shared_statistics() const noexcept {
     return shared_statistics_;
   }
@@ -90,7 +90,7 @@ class GridMembership {
     std::size_t size = 0;
   };
 
-  // Of this rank, where ranks whose positions are equal modulo `slices` hold the same.
+  // This rank's group, where ranks whose positions are equal modulo `slices` hold the same.
   [[nodiscard]] transport::Communicator& inner_of(int slices);
   void count_reduced(const Model& model, const Lowering& lowering);
   void count_once(const Model& model, const Lowering& lowering);
@@ -110,7 +110,7 @@ class GridMembership {
   std::optional<transport::Communicator> kernels_across_;  // of kernels, whose order is another
 };
 
-/// What a user is told of a grid before the run, line by line: replicas and ranks; then, for every
+/// The lines that a user is told of a grid before the run: replicas and ranks; then, for every
 /// layer with weights, its split and what all ranks send for it in a step of the global batch.
 /// Empty where every rank is a replica of its own.
 [[nodiscard]] std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,

@@ -86,7 +86,7 @@ void TrafficMeter::start(const Traffic& before) {
   bookkeeping_bytes_ = 0;
 }
 
-// What a run sends to watch itself (flags, checkpoints) is no cost of its update scheme.
+// Messages by which a run watches itself (flags, checkpoints) are no cost of its update scheme.
 void TrafficMeter::begin_bookkeeping() { bookkeeping_from_ = bytes_moved(world_); }
 
 void TrafficMeter::end_bookkeeping() {

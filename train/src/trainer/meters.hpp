@@ -67,7 +67,7 @@ class LossMeter {
   /// Measures what a reduce() moves, while nothing else is under way. Collective; before the first
   /// epoch.
   void join();
-  /// That many bytes, on this rank.
+  /// The bytes that join() has measured, on this rank.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
   /// A new epoch begins.
@@ -80,7 +80,7 @@ class LossMeter {
   /// rank when the loss of some rank was NaN or Inf, naming the first such step.
   LossSums reduce();
 
-  /// What a checkpoint keeps of an epoch that is under way.
+  /// The part of an unfinished epoch that a checkpoint keeps.
   struct State {
     LossSums own = {};
     LossSums window = {};
@@ -123,7 +123,7 @@ struct Traffic {
   }
 };
 
-/// What this rank has moved: through shared memory, and in messages.
+/// Bytes that this rank has moved: through shared memory, and in messages.
 [[nodiscard]] std::uint64_t bytes_moved(const transport::World& world);
 
 /// Measures from start() to read(). The trainer's own few bytes, moved between begin_bookkeeping()

@@ -84,7 +84,7 @@ std::shared_ptr<const Dataset> lend(const Dataset& dataset) {
   return {std::shared_ptr<const Dataset>(), &dataset};
 }
 
-/// What concerns one rank or its node alone, and may differ.
+/// Keys that concern one rank or its node alone, and may differ.
 constexpr auto keys_of_one_rank = std::to_array<std::string_view>(
     {"data.path", "data.decoders", "data.decoder_cpus", "model.weights", "train.threads",
      "update.replay", "transport.deadline_seconds", "transport.stall_warning_seconds",

@@ -31,7 +31,7 @@ void expect_same_files(transport::World& world, const std::vector<Fact>& facts);
 /// a sweep, or augmentations of other names. Collective.
 void expect_same_parts(transport::World& world, const TrainerOptions& options);
 
-/// Of what the bits of a gradient depend on beside the data, on this rank.
+/// The facts of this rank that the bits of a gradient depend on, beside the data.
 [[nodiscard]] std::vector<Fact> facts_of_bits(int threads);
 
 /// Digests of images and labels, wherever their files lie and whoever reads which of them.
@@ -79,7 +79,7 @@ struct DecodedSets {
 /// As the public one, which knows the data by their name alone.
 [[nodiscard]] int buffered_batches(const Experiment& experiment, DecodedSets decoded);
 
-/// What the planner chose.
+/// The planner's choice.
 struct AutomaticGrid {
   Experiment::Grid grid = {};  ///< with plan = "chosen"
   std::string expected = {};   ///< what it expects of it, in one line for people

@@ -45,8 +45,8 @@ void look_through(transport::World& world, ResumedCheckpoint& checkpoint) {
   });
 }
 
-// What the configuration does not say: a program may bring its own model or data, and files may
-// have changed. Which samples a step has, and how many steps an epoch, follow from their number.
+// Facts beyond the configuration: a program may bring its own model or data, and files may have
+// changed. Which samples a step has, and how many steps an epoch, follow from their number.
 void expect_same_model_and_data(const Manifest& manifest, const ResumingRun& run) {
   expect_same_layers(manifest, run.model);
   constexpr const char* remedy =

@@ -29,11 +29,11 @@ struct ResumedCheckpoint {
   /// As many ranks on the same grid as the run that it is of: they go on with the same bits.
   bool exact = false;
 
-  /// What rank `rank` of that run has left. Throws DataError where it is not what was written.
+  /// The part of rank `rank` of that run. Throws DataError where it is not what was written.
   [[nodiscard]] std::vector<std::byte> read(int rank, Part part) const;
 };
 
-/// What goes on. All members are lent.
+/// The run that goes on. All members are lent.
 struct ResumingRun {
   const Experiment& experiment;
   const Model& model;

@@ -1,4 +1,4 @@
-// What a run tells: events to the observer of rank 0, and as lines of metrics.jsonl. A line is
+// The reports of a run: events to the observer of rank 0, and as lines of metrics.jsonl. A line is
 // written through at once, so that a run that is killed leaves whole lines.
 //
 // docs/metrics.md says what each field means; a test compares the two. Only rank 0 has a file; the
@@ -346,7 +346,7 @@ void RunLog::expect_token_trace(std::uint64_t bytes) const {
   if (file_ && length_of(token_trace_) < bytes) break_token_trace("it was cut or removed");
 }
 
-// What follows would seem to be the turns of another run.
+// The turns that follow would seem to be those of another run.
 void RunLog::break_token_trace(const std::string& why) const {
   std::error_code ignored;
   std::filesystem::remove(token_trace_, ignored);
@@ -445,8 +445,8 @@ void RunLog::round(const sync::Round& event) {
   if (file_) file_->write(event);
 }
 
-// Every turn goes to both files: for people as an event, for a replay as a line of the trace. What
-// the run's end pushes is an event alone.
+// Every turn goes to both files: for people as an event, for a replay as a line of the trace. A
+// push at the run's end is an event alone.
 void RunLog::pushes(const std::vector<sync::Push>& events) {
   if (!file_) return;
   for (const sync::Push& event : events) file_->write(event);

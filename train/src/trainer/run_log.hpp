@@ -63,7 +63,7 @@ struct ResumeEvent {
   std::string checkpoint = {};
 };
 
-/// What the log knows of a run so far.
+/// The facts that the log knows of a run so far.
 struct RunSoFar {
   EpochMetrics last_epoch = {};
   double best_accuracy = 0.0;

@@ -12,7 +12,7 @@
 
 namespace rondo::train {
 
-/// What the ranks did together, counters and time.
+/// The work that the ranks did together, counters and time.
 struct Work {
   double seconds = 0.0;  ///< these three are means over the ranks
   double communicating = 0.0;
@@ -30,8 +30,8 @@ struct Work {
   }
 };
 
-/// What synchronous updates would have moved in the same steps: the table at the end of a run
-/// compares.
+/// The traffic that synchronous updates would have had in the same steps: the table at the end of a
+/// run compares.
 struct SynchronousWork {
   std::uint64_t reductions = 0;
   std::uint64_t bytes = 0;       ///< that are reduced
@@ -72,11 +72,11 @@ struct RunState {
 /// Reads what to_bytes() wrote. Throws std::invalid_argument.
 [[nodiscard]] RunState read_run_state(std::span<const std::byte> bytes);
 
-/// What other ranks go on from: the figures of the epoch are those of all `ranks` together, sums
-/// and means as in Work. There is at least one.
+/// The state that other ranks go on from: the figures of the epoch are those of all `ranks`
+/// together, sums and means as in Work. There is at least one.
 [[nodiscard]] RunState together(std::span<const RunState> ranks);
 
-/// What all but the first of these other ranks go on from: sums are counted once.
+/// The state that all but the first of these other ranks go on from: sums are counted once.
 [[nodiscard]] RunState without_sums(RunState state);
 
 }  // namespace rondo::train

@@ -1,4 +1,4 @@
-// What all ranks notice alike in a step.
+// The facts that all ranks notice alike in a step.
 //
 // The ranks exchange two numbers: what was requested of each, and whether its loss and its
 // gradients are finite. Where replicas reduce gradients in every step anyway, they do so in every

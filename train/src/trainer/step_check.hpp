@@ -16,11 +16,11 @@
 
 namespace rondo::train {
 
-/// What all ranks must notice alike in a step: that a loss or a gradient is NaN or Inf, which ends
-/// the run, and what was requested of the run from outside.
+/// The facts that all ranks must notice alike in a step: that a loss or a gradient is NaN or Inf,
+/// which ends the run, and what was requested of the run from outside.
 class StepCheck {
  public:
-  /// What a step is computed with. All members are lent.
+  /// The parts that a step is computed with. All members are lent.
   struct Parts {
     const GridMembership& grid;
     Executor& executor;
@@ -31,7 +31,7 @@ class StepCheck {
   /// Collective.
   StepCheck(transport::World& world, const Parts& parts);
 
-  // What this rank finds. Steps are counted from 0 over the whole run; the first find counts.
+  // The finds of this rank. Steps are counted from 0 over the whole run; the first find counts.
 
   /// The loss of `batch`, which was computed last, is not finite: runs forward again to find where
   /// that began.
@@ -41,7 +41,7 @@ class StepCheck {
   /// What is not finite, in words; empty: nothing.
   [[nodiscard]] const std::string& not_finite() const noexcept { return not_finite_; }
 
-  // What the ranks agree on. Where one of them has found something, all throw NumericError.
+  // The agreement of the ranks. Where one of them has found something, all throw NumericError.
 
   /// Before the update of step `step`: exchanges what is requested of this rank, and whether its
   /// loss and gradients are `finite`. Collective.

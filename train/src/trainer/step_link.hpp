@@ -23,7 +23,7 @@ class World;
 
 namespace rondo::train {
 
-/// What a run on so many nodes slows down on purpose, in words; every output of the run says so.
+/// The delays injected into a run on so many nodes, in words; every output of the run says so.
 /// `fabric` is what joins the nodes: its delays may come from the launcher's variables.
 [[nodiscard]] std::vector<std::string> injections_of(const Experiment& experiment,
                                                      const transport::FabricOptions& fabric,

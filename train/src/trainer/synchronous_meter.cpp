@@ -1,5 +1,5 @@
-// What synchronous updates would have moved, for the comparison at the end of a run. It follows
-// from the model, the grid and the sizes of batches, so that nothing is counted in a step.
+// The traffic that synchronous updates would have had, for the comparison at the end of a run. It
+// follows from the model, the grid and the sizes of batches, so that nothing is counted in a step.
 //
 // A run may go on with other ranks or another grid than it began with: of the steps before, it
 // keeps what its checkpoint says; the others are counted with the ranks and the grid of now.

@@ -29,7 +29,7 @@ class SynchronousMeter {
   /// `before`.
   void resume(std::int64_t step, const SynchronousWork& before) noexcept;
 
-  /// Of all steps before step `end`.
+  /// The work of all steps before step `end`.
   [[nodiscard]] SynchronousWork until(std::int64_t end);
 
  private:

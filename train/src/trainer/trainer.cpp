@@ -41,9 +41,9 @@ void finish(Trainer& trainer) {
   trainer.save_model();
 }
 
-// Ranks that throw NumericError alike can complete the last checkpoint from before. Of ranks that
-// step alone the World is aborted: there one that was not complete stays unfinished, as where a
-// program's own part throws it on one rank.
+// Ranks that throw NumericError alike can complete the last checkpoint from before. Where ranks
+// step alone, the World is aborted: a checkpoint that was not complete stays unfinished, as where a
+// program's own part throws NumericError on one rank.
 void run(const transport::World& world, Trainer& trainer) {
   trainer.join();
   trainer.announce();
@@ -78,7 +78,7 @@ std::string reason_of_end(const Trainer& trainer) {
   return trainer.cut_short() ? "max_steps" : "completed";
 }
 
-/// Of the program or of a plug-in; empty when there is neither.
+/// The scheme of the program or of a plug-in; empty when there is neither.
 MakeScheme own_scheme_of(const Experiment& experiment, const TrainerOptions& options) {
   if (experiment.update.plugin.empty()) return options.make_scheme;
   if (options.make_scheme != nullptr) {
@@ -92,8 +92,8 @@ int threads_of(const Experiment& experiment, const TrainerOptions& options) {
   return std::max(options.threads > 0 ? options.threads : wanted, 1);
 }
 
-/// The error that ended the run is told; one more while telling it is not. Of a large model a
-/// summary takes a while, and most ranks tell nobody. The disk may be full of a checkpoint that is
+/// The error that ended the run is told; one more while telling it is not. The summary of a large
+/// model takes a while, and most ranks tell nobody. The disk may be full of a checkpoint that is
 /// not complete.
 void end_by_error(RunLog& log, Trainer& trainer, const std::string& error) noexcept {
   trainer.abandon_checkpoint();
@@ -303,7 +303,7 @@ void Trainer::run_paced_steps() {
     run_paced_step();
     report_progress();
   } while (!scheme_->pace()->parked);
-  // What a rank has pulled differs; the rank that pushed last has pulled all.
+  // The samples that ranks have pulled differ; the rank that pushed last has pulled all.
   std::array samples{paced_samples()};
   traffic_.begin_bookkeeping();
   world_.communicator()
@@ -347,7 +347,7 @@ void Trainer::finish() {
   if (evaluated_.empty()) evaluated_.copy(*scheme_, grid_, run_.step);
   const sync::SchemeCounters before = scheme_->counters();
   traffic_.start();
-  // What a scheme still holds back, such as an open window, goes into the parameters.
+  // Changes that a scheme still holds back, such as an open window, go into the parameters.
   scheme_->flush();
   static_cast<void>(work_since(before));
   report_traces();
@@ -396,7 +396,7 @@ ModelWeights Trainer::evaluated_weights() {
   add_part(layout_, evaluated_.parameters(), own, whole, weights);
   const Lowering lowering = lower(model_, grid_.choice().splits, grid_.grid().pr, 1);
   for (int rank = 1; rank < grid_.grid().pr; ++rank) {
-    // What another rank holds is computed here: no rank tells where its slices belong.
+    // The part that another rank holds is computed here: no rank tells where its slices belong.
     const ParameterLayout part = layout_of(model_, lowering, rank);
     const auto parameters = receive_some(grid_.own_replica(), part.parameter_count, rank);
     const auto others = receive_some(grid_.own_replica(), part.statistic_count, rank);
@@ -451,8 +451,8 @@ void Trainer::complete_parameters() {
 Trainer::Evaluation Trainer::evaluate() {
   const auto began = std::chrono::steady_clock::now();
   complete_parameters();
-  // What must be equal on all replicas; a scheme whose replicas differ by design names nothing, or
-  // less.
+  // The arrays that must be equal on all replicas; a scheme whose replicas differ by design names
+  // none, or fewer.
   check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), run_.epoch);
   evaluated_.copy(*scheme_, grid_, run_.step);
 

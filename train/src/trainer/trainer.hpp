@@ -71,7 +71,7 @@ class Trainer {
   /// Trains to the end of the epoch, or of the run, then evaluates, unless it is asked to stop
   /// before. Collective, as are its steps.
   const EpochMetrics& run_epoch();
-  /// Of the last epoch that was evaluated.
+  /// The metrics of the last epoch that was evaluated.
   [[nodiscard]] const EpochMetrics& last_epoch() const noexcept { return run_.last_epoch; }
 
   /// Waits until the last checkpoint is complete. Collective.
@@ -88,7 +88,7 @@ class Trainer {
   /// The run goes on, so a file of an earlier part's end is of a model that it leaves behind.
   void remove_model() const;
 
-  /// Of the run so far; what the log knows is left to it.
+  /// The summary of the run so far; what the log knows is left to it.
   [[nodiscard]] RunSummary summary(const std::string& reason, bool by_error = false);
 
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
@@ -102,7 +102,7 @@ class Trainer {
     std::string parameter_hash = {};
   };
 
-  /// What a checkpoint is of: the run where it is now, or where it was before an evaluation.
+  /// A checkpoint's state: the run where it is now, or where it was before an evaluation.
   struct Moment {
     RunState state;
     std::uint64_t metrics_bytes = 0;
@@ -210,8 +210,8 @@ class Trainer {
   TrafficMeter traffic_;
   SynchronousMeter synchronous_;
   std::vector<std::string> injections_;
-  // How far the run is. What run_state() measures (seconds, losses, traffic ...) is here as it was
-  // when the run was begun or resumed.
+  // How far the run is. The figures of run_state() (seconds, losses, traffic ...) are here as they
+  // were when the run was begun or resumed.
   RunState run_;
   bool diverged_ = false;              // has a sweep ended so?
   bool stopped_ = false;               // was the run asked to stop?

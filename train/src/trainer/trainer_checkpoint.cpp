@@ -1,4 +1,4 @@
-// What a Trainer keeps for later, and how it goes on from there.
+// How a Trainer keeps its state for later, and how it goes on from there.
 //
 // A checkpoint is taken between two steps. Where a step ends an epoch, or the run, that is after
 // the evaluation, so that the test accuracy is known; of a run that ends within an epoch it still
@@ -62,14 +62,14 @@ std::filesystem::path folder_of(const ResumedCheckpoint& checkpoint) {
 
 }  // namespace
 
-// What of one can be taken over.
+// The parts of a checkpoint that can be taken over.
 
 // Under gradients that are reduced in every step all ranks have the same momenta, whatever their
 // number. On a grid each has those of its part.
 bool Trainer::keeps_momenta() const {
   const sync::SchemeDescription& scheme = scheme_of(experiment_.update);
   // Windows and periods are states of a scheme that another number of ranks cannot go on with, and
-  // so are shares of an optimizer's. What one of the user's own holds is not known.
+  // so are shares of an optimizer's. The states of a user's own scheme are not known.
   const bool in_step = !scheme.steps_alone() && !scheme.windows && !scheme.divides_optimizer;
   const Manifest& manifest = resumed_->manifest;
   return !options_.make_scheme && grid_.is_whole() && manifest.replicas == manifest.ranks &&
@@ -94,9 +94,9 @@ void Trainer::begin_checkpoints() {
 
 // Taking it over.
 
-// What a folder has of steps that this run has not made is of another one, or of a part that the
-// run leaves behind: it is not to be gone on from, nor counted among what is kept. A run that goes
-// on from another folder's checkpoint has made none of those in its own.
+// A folder's checkpoints of steps that this run has not made belong to another run, or to a part
+// that the run leaves behind: the run must not go on from them, nor count them among those that are
+// kept. A run that goes on from another folder's checkpoint has made none of those in its own.
 void Trainer::set_aside_other_checkpoints() {
   agree_on(world_, [&] {
     if (world_.rank() != 0 || options_.run_folder.empty()) return;
@@ -271,7 +271,7 @@ void Trainer::end_epoch(const std::optional<Moment>& before) {
   if (request != RunRequest::none) check_->take_answered();
 }
 
-// What still travels counts for the steps before.
+// Messages that still travel count for the steps before.
 Trainer::Moment Trainer::now() {
   complete_parameters();
   return {run_state(), log_.metrics_bytes(), log_.trace_bytes()};

@@ -1,6 +1,6 @@
-// What a Trainer tells: before the run, after a step, at a log point, after an epoch. Everything
-// that is collective here (sums over ranks, the evaluation) is called by all ranks, though rank 0
-// alone writes it down.
+// The reports of a Trainer: before the run, after a step, at a log point, after an epoch.
+// Everything that is collective here (sums over ranks, the evaluation) is called by all ranks,
+// though rank 0 alone writes it down.
 
 #include <algorithm>
 #include <array>
@@ -226,7 +226,7 @@ Work Trainer::work_since(const sync::SchemeCounters& before) {
 
 void Trainer::report_broken_images() {
   if (!dataset_->training.source) return;
-  // Of a replica all ranks read the same images.
+  // All ranks of a replica read the same images.
   std::int64_t own = 0;
   if (grid_.reports_for_replica()) {
     own = batches_.skipped() + (own_batches_ ? own_batches_->skipped() : 0);
@@ -267,7 +267,7 @@ void Trainer::report_epoch() {
   log_.epoch(run_.last_epoch);
 }
 
-// What the summary needs of report_epoch(), where nothing is evaluated.
+// The part of report_epoch() that the summary needs, where nothing is evaluated.
 void Trainer::close_epoch() {
   static_cast<void>(reduce_losses());
   static_cast<void>(work_since(epoch_before_));
@@ -280,8 +280,8 @@ std::string Trainer::scheme_name() const {
                                          : experiment_.update.scheme;
 }
 
-// What an epoch has moved is summed up at its end; of one that fails nothing counts, on both sides
-// of a comparison.
+// The traffic of an epoch is summed up at its end; an epoch that fails counts nothing, on both
+// sides of a comparison.
 RunSummary Trainer::summary(const std::string& reason, bool by_error) {
   const bool lazy = scheme_of(experiment_.update).windows;
   const bool fails_within = by_error && run_.epoch_open;

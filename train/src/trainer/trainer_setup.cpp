@@ -3,7 +3,7 @@
 // The constructor communicates nothing: it makes the arrays, the batch iterators and, where a rank
 // runs the whole model, the executor. join() makes with the other ranks what they share: the
 // executor of a model that is split over ranks, the averaging groups and the scheme. It also finds
-// the checkpoint to go on from. What others allocate for the run is counted too, so that
+// the checkpoint to go on from. The memory that others allocate for the run is counted too, so that
 // train.memory_limit refuses a run before its first step.
 //
 // Members are made in the order of their declaration, which is an order of needs: the grid before
@@ -104,19 +104,19 @@ BatchIteratorOptions iterator_options(const Dataset& dataset, const Experiment& 
                      grid.grid().pc);
   LoaderOptions loader = loader_options(experiment, dataset);
   loader.on_broken = options.on_broken;
-  // Those of [data], then those of the program.
+  // The augmentations of [data], then those of the program.
   const std::vector<Augmentation>& own = options.augmentations;
   loader.augmentations.insert(loader.augmentations.end(), own.begin(), own.end());
   return {.loader = std::move(loader),
           .rank = grid.replica(),
           .ranks = grid.grid().pc,
           .micro_batches = experiment.train.accumulate,
-          // Of a program's own scheme it is not known here whether its replicas step by themselves.
+          // It is not known here whether the replicas of a program's own scheme step by themselves.
           .whole_batches = experiment.data.drop_last || needs_whole_batches(experiment) ||
                            options.make_scheme != nullptr};
 }
 
-/// Of a rank that draws mini-batches of its own, each as large as its share of a global batch.
+/// Options of a rank that draws its own mini-batches, each as large as its share of a global batch.
 BatchIteratorOptions own_iterator_options(const Dataset& dataset, const Experiment& experiment,
                                           const GridMembership& grid,
                                           const TrainerOptions& trainer) {
@@ -208,7 +208,7 @@ Trainer::Trainer(transport::World& world, PreparedRun run, TrainerOptions option
   }
 }
 
-// What the optimizer keeps for every parameter, the sum of gradients over micro-batches, and
+// Counts what the optimizer keeps for every parameter, the sum of gradients over micro-batches, and
 // batches: each stream has one that is computed and some that are prepared, and so has evaluation.
 void Trainer::count_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
@@ -308,7 +308,7 @@ void Trainer::make_executor() {
   }
 }
 
-// What a scheme sees of a model: flat arrays, and for each parameter block who reduces it.
+// A model as a scheme sees it: flat arrays, and for each parameter block who reduces it.
 sync::Replica Trainer::replica() {
   sync::Replica result{.world = &world_,
                        .parameters = parameters_,
@@ -369,8 +369,8 @@ void Trainer::expect_equal_copies() {
   });
 }
 
-// What model.skip leaves out keeps its initial values. A run that is resumed has its own weights,
-// and the file may be gone.
+// Parameters that model.skip leaves out keep their initial values. A run that is resumed has its
+// own weights, and the file may be gone.
 void Trainer::take_weights() {
   if (resumed_) return;
   // All ranks compare what they have: all have a file, or no rank.

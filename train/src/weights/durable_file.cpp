@@ -1,8 +1,8 @@
 // Files that survive a crash of the machine: models and checkpoints.
 //
 // close() leaves the bytes to the kernel, and rename() only the name, so that after a crash a file
-// could have its name and no bytes. Who writes a file aside, syncs it, gives it its name and syncs
-// the folder finds the old file afterwards or the new one, and never a part.
+// could have its name and no bytes. A program that writes a file aside, syncs it, gives it its name
+// and syncs the folder finds the old file afterwards or the new one, and never a part.
 
 #include "weights/durable_file.hpp"
 

@@ -6,7 +6,7 @@
 
 namespace rondo::train {
 
-/// A file that is written and, after sync(), on the disk. What fails throws DataError, which names
+/// A file that is written and, after sync(), on the disk. A failure throws DataError, which names
 /// the file and the reason, and ends with `remedy`. Closed at the end.
 class DurableFile {
  public:

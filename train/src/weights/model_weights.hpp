@@ -14,7 +14,7 @@
 
 namespace rondo::train {
 
-// What a model has learned, whole: flat arrays as layout_of(model) says.
+// The weights of a trained model, whole: flat arrays as layout_of(model) says.
 struct ModelWeights {
   std::vector<float> parameters = {};
   std::vector<float> statistics = {};
@@ -54,9 +54,9 @@ void load_weights(const SafetensorsFile& source, const ParameterLayout& layout,
 void expect_finite(const std::filesystem::path& source, const ParameterLayout& layout,
                    const ModelWeights& weights);
 
-// What the file says of the images that its model takes: a data set without images, but with their
-// shape. Nothing when it does not say all of it, as a file of PyTorch's. Throws DataError where it
-// says something impossible.
+// The file's description of the images that its model takes: a data set without images, but with
+// their shape. Nothing when it does not say all of it, as a file of PyTorch's. Throws DataError
+// where it says something impossible.
 [[nodiscard]] std::optional<Dataset> images_described_by(const SafetensorsFile& file);
 
 }  // namespace rondo::train

@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What `path` names when all symbolic links at its end have been followed, whether that exists or
-// not. Links that lead in a circle are left as they are: whoever opens them gets an error.
+// The path that `path` leads to by all symbolic links at its end, whether that exists or not. Links
+// that lead in a circle are left as they are: whoever opens them gets an error.
 fs::path behind_links(fs::path path) {
   constexpr int most_links = 40;  // the kernel's own limit
   for (int link = 0; link < most_links; ++link) {
@@ -40,11 +40,11 @@ fs::path folder_of(const fs::path& file) {
 
 }  // namespace
 
-// What cannot be looked at, as in a folder that must not be read, is left to the attempt to write.
+// A path that cannot be looked at, as in an unreadable folder, is left to the attempt to write.
 std::string problem_of_output(const fs::path& path) {
   const fs::path file = behind_links(path);
   std::error_code error;
-  // Of the path as it was given: /dev/stdout leads to no path where it is a pipe.
+  // The status is that of the path as given: /dev/stdout leads to no path where it is a pipe.
   const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status)) {
     return fmt::format("{}: is a folder; give the name of a file", path.string());

@@ -199,8 +199,8 @@ const SafetensorsFile::Entry* SafetensorsFile::find(std::string_view name) const
 
 namespace {
 
-// What a header says of one tensor, checked by itself. Extents and offsets are multiplied and added
-// only after it is certain that this does not overflow.
+// The entry of one tensor in a header, checked by itself. Extents and offsets are multiplied and
+// added only after it is certain that this does not overflow.
 struct RawEntry {
   std::string name;
   std::string type;
@@ -245,8 +245,8 @@ std::optional<TensorMetadata> texts_in(const SortedJson& object) {
   return object.get<TensorMetadata>();
 }
 
-// Of the object that `text` is: a name that is there twice counts twice. The JSON library keeps the
-// last one, and its callbacks take a time that is quadratic in the number of members.
+// Members of the object that `text` is: a name that is there twice counts twice. The JSON library
+// keeps the last one, and its callbacks take a time that is quadratic in the number of members.
 std::size_t members_of(std::string_view text) {
   std::size_t members = 0;
   int depth = 0;

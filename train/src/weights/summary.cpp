@@ -1,4 +1,4 @@
-// What a file of weights holds, tensor by tensor. The file may be anybody's: types that are no
+// The contents of a file of weights, tensor by tensor. The file may be anybody's: types that are no
 // floats have no statistics, and values that are not finite are counted apart.
 
 #include <rondo/train/weights.hpp>

@@ -9,9 +9,9 @@
 
 namespace rondo::train {
 
-/// A layer as one rank runs it: with the filters or outputs that the rank computes (`kind`), on
-/// what it reads of its input (`input`, a gathered one whole). Of a part of an image `input` has
-/// as many rows and columns as make its outputs with padding on all sides.
+/// A layer as one rank runs it: `kind` has the filters or outputs that it computes, `input` the
+/// part of the input that it reads (a gathered input is whole). Where it has a part of an image,
+/// `input` has as many rows and columns as give its outputs with padding on all sides.
 struct LocalWork {
   std::string layer = {};  ///< its name in the model
   LayerKind kind = {};
@@ -37,7 +37,7 @@ struct WorkSeconds {
   }
 };
 
-/// What computing takes. The planner asks; nothing is measured meanwhile.
+/// The time that computing takes. The planner asks for it; nothing is measured meanwhile.
 class RONDO_TRAIN_API ComputeCosts {
  public:
   ComputeCosts() = default;

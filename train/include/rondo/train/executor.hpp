@@ -62,8 +62,8 @@ struct ExecutorOptions {
   std::uint64_t seed = 1;  ///< of what layers draw: dropout
 };
 
-/// Where a batch stands in a run. What layers draw depends on it, and not on how many ranks share
-/// the step's global batch.
+/// Where a batch stands in a run. The random numbers of layers depend on it, and not on how many
+/// ranks share the step's global batch.
 struct BatchPosition {
   std::int64_t step = 0;          ///< of the whole run
   std::int64_t first_sample = 0;  ///< of the batch, within the step's global batch

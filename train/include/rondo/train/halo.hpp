@@ -9,12 +9,12 @@
 
 namespace rondo::train {
 
-// What a rank needs from others where images are split in space. Output o of a window reads the
-// inputs [o * stride - before, o * stride - before + kernel), those outside of the image being
-// padding. Nothing assumes that parts are as thick as the halo: it may come from several ranks
-// away.
+// The data that a rank needs from others where images are split in space. Output o of a window
+// reads the inputs [o * stride - before, o * stride - before + kernel), and inputs outside of the
+// image are padding. A part may be thinner than the halo, which then comes from more ranks than the
+// neighbours.
 //
-// First along one dimension, then for partitions of x[N,H,W,C] and y[N,H',W',F].
+// One dimension comes first, then partitions of x[N,H,W,C] and y[N,H',W',F].
 
 /// A convolution or pooling along one dimension.
 struct Window {
@@ -55,8 +55,8 @@ struct Reach {
 [[nodiscard]] RONDO_TRAIN_API Reach outputs_fed(const Window& window, Range inputs,
                                                 std::int64_t extent) noexcept;
 
-/// Those of `outputs` that read nothing but `held`, of inputs [0, extent), and padding: they can be
-/// computed while the halo travels. One stretch: what is left lies in front of it and behind it.
+/// The part of `outputs` that reads only `held`, of inputs [0, extent), and padding: a rank can
+/// compute it while the halo travels. It is one range; the other outputs lie before and after it.
 [[nodiscard]] RONDO_TRAIN_API Range inner_outputs(const Window& window, Range outputs, Range held,
                                                   std::int64_t extent) noexcept;
 
@@ -71,7 +71,7 @@ struct Windows {
 [[nodiscard]] RONDO_TRAIN_API Windows windows_of(const ConvolutionLayer& layer) noexcept;
 [[nodiscard]] RONDO_TRAIN_API Windows windows_of(const PoolingLayer& layer) noexcept;
 
-/// What one rank computes under a spatial split, and what it needs for it.
+/// The part that one rank computes under a spatial split, and the part that it needs for it.
 struct Halo {
   Box own = {};     ///< what it computes: of y forward, of dx backward
   Box needed = {};  ///< what it reads: of x forward, of dy backward; own part and halo

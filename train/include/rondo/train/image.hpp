@@ -48,7 +48,7 @@ class RONDO_TRAIN_API ImageSource {
   /// train.memory_limit counts for it.
   [[nodiscard]] virtual std::size_t bytes_per_thread() const { return 0; }
 
-  /// What ranks compare before they train: equal where all images and labels are.
+  /// Ranks compare this text before they train: it is equal where all images and labels are.
   [[nodiscard]] virtual std::string digest() const = 0;
 };
 

@@ -38,9 +38,9 @@ class RONDO_TRAIN_API Classifier {
   [[nodiscard]] const std::vector<std::string>& class_names() const noexcept;
 
   /// The logit of each class for the image in `file`, a JPEG, PNG, PPM or PGM: its centre, with its
-  /// proportions, scaled to the model's input. Of a folder's model the centre is that of a test
-  /// image, as data.centre_crop says, and else the largest that there is. Throws DataError when it
-  /// cannot be read.
+  /// proportions, scaled to the model's input. For a model of a folder of images the centre is that
+  /// of a test image, as data.centre_crop says, else the largest that there is. Throws DataError
+  /// when it cannot be read.
   [[nodiscard]] std::vector<float> logits(const std::filesystem::path& file);
 
  private:

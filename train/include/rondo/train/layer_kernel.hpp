@@ -9,7 +9,7 @@
 
 namespace rondo::train {
 
-/// What random numbers of a layer are keyed by, beside the element of the whole value that they are
+/// The key of a layer's random numbers, together with the element of the whole value that each is
 /// for. So they are the same for any number of ranks, and need not be kept for backward.
 struct RandomKey {
   std::uint64_t layer = 0;        ///< of the run's seed and the layer's name
@@ -17,8 +17,8 @@ struct RandomKey {
   std::int64_t first_sample = 0;  ///< of the replica's batch, within the step's global batch
 };
 
-/// What a layer reads and writes in the forward pass. All activations of a model are of one type,
-/// their gradients too; a kernel that computes in one type alone takes them by as<float>().
+/// The operands of a layer's forward pass. All activations of a model are of one type, their
+/// gradients too; a kernel that computes in one type alone takes them by as<float>().
 struct ForwardOperands {
   tensor::ConstAnyView x = {};
   tensor::ConstAnyView residual = {};  ///< data == nullptr: the layer has none
@@ -29,7 +29,7 @@ struct ForwardOperands {
   RandomKey random = {};
 };
 
-/// What it reads and writes in the backward pass. dy may be overwritten; dx may be dy.
+/// The operands of a layer's backward pass. dy may be overwritten; dx may be dy.
 struct BackwardOperands {
   tensor::ConstAnyView x = {};
   tensor::ConstAnyView y = {};
@@ -44,7 +44,7 @@ struct BackwardOperands {
   RandomKey random = {};
 };
 
-/// What kernels are made for. Those for evaluation have no backward.
+/// The purpose that kernels are made for. Kernels for evaluation have no backward.
 enum class KernelPurpose : std::uint8_t { training, evaluation };
 
 /// One layer for one number of images: the seam between the model, which is data, and the

@@ -36,7 +36,7 @@ enum class Weights : std::uint8_t {
   outputs,  ///< of a fully connected layer: for each output the whole image
 };
 
-/// What sources outside of layers/ ask of a kind of layer. None asks which kind it is.
+/// The facts that sources outside of layers/ ask of a kind of layer. None asks which kind it is.
 struct LayerTraits {
   Weights weights = Weights::none;
   bool batch_statistics = false;  ///< normalises by moments of the batch, and keeps running ones
@@ -58,17 +58,17 @@ struct LayerTraits {
   /// that home. Else it is sent dy with its halo.
   bool returns_halo = false;
   bool any_type = false;  ///< kernel() computes in the type that its operands are of
-  /// What follows in the same layer; asked of layers with batch_statistics.
+  /// The activation that follows in the same layer; for layers with batch_statistics only.
   tensor::Activation activation = tensor::Activation::none;
 };
 
-/// What a layer learns, and what it measures. Names lack the layer's ("weight"), offsets are unset.
+/// A layer's parameters and statistics. Names lack the layer's ("weight"), offsets are unset.
 struct LayerParameters {
   std::vector<Parameter> learned = {};
   std::vector<Parameter> statistics = {};
 };
 
-/// What the tensor library computes for a layer; std::monostate: the layer has kernels of its own.
+/// The tensor library's kernel for a layer; std::monostate: the layer has kernels of its own.
 using KernelSpec = std::variant<std::monostate, tensor::ConvolutionSpec, tensor::BatchNormSpec,
                                 tensor::PoolingSpec, tensor::FullyConnectedSpec>;
 
@@ -86,7 +86,7 @@ struct NodeLayout {
   [[nodiscard]] bool in_space() const noexcept { return x.parts().h * x.parts().w > 1; }
 };
 
-/// What kernels on a grid share; all lent.
+/// The objects that kernels on a grid share; all are lent.
 struct KernelContext {
   tensor::Engine& engine;
   GridCommunicators& communicators;
@@ -168,7 +168,7 @@ class RONDO_TRAIN_API LayerType {
   }
   /// The tensor library's kernel of this layer.
   [[nodiscard]] virtual KernelSpec spec(const tensor::Shape& /*input*/) const { return {}; }
-  /// Multiplications and additions of one pass. What has no weights counts as nothing.
+  /// Multiplications and additions of one pass. A layer without weights counts as 0.
   [[nodiscard]] virtual double flops(const tensor::Shape& input) const;
   /// Weights without a bias; 0 where Weights::none.
   [[nodiscard]] std::int64_t weights(const tensor::Shape& input) const;
@@ -187,7 +187,7 @@ class RONDO_TRAIN_API LayerType {
                                                                  bool input_gradient,
                                                                  KernelPurpose purpose) const;
 
-  // On a grid. What a layer with Weights::none reads lies as its input was written.
+  // On a grid. A layer with Weights::none reads its input in the layout that it was written in.
 
   /// The windows through which it sees its input; none: every pixel by itself, or all at once. A
   /// layer that has them overrides grid_kernel(), too, or is LayerTraits::joins_pixels.
@@ -207,8 +207,8 @@ class RONDO_TRAIN_API LayerType {
                                              bool /*input_gradient*/) const {
     return {};
   }
-  /// What grid_kernel() allocates, for messages, too. PlannedMemoryTest compares the two. For a
-  /// shape that oneDNN has no kernel for: as if weights were kept once.
+  /// The memory that grid_kernel() allocates, also for messages. PlannedMemoryTest compares the
+  /// two. Where oneDNN has no kernel for a shape, weights count as if they were kept once.
   [[nodiscard]] virtual tensor::KernelMemory memory(const PlannedKernel& /*kernel*/) const {
     return {};
   }

@@ -63,10 +63,10 @@ struct Augmentation {
   std::function<double(SampleRandom& random)> mix = {};
 };
 
-/// What an entry of data.augment says: "crop:4", "flip", "random_resized_crop:0.08,1",
-/// "color_jitter:0.4,0.4,0.4", "cutout:8", "mixup:0.2"; numbers that are left out have these
-/// values. `mean` is the data set's, in [0, 1]: what cutout paints with. Throws
-/// std::invalid_argument.
+/// The augmentation that an entry of data.augment names: "crop:4", "flip",
+/// "random_resized_crop:0.08,1", "color_jitter:0.4,0.4,0.4", "cutout:8", "mixup:0.2"; numbers that
+/// are left out have these values. `mean` is the data set's, in [0, 1]: the colour that cutout
+/// paints with. Throws std::invalid_argument.
 [[nodiscard]] RONDO_TRAIN_API Augmentation make_augmentation(std::string_view text,
                                                              std::span<const float> mean);
 
@@ -81,8 +81,8 @@ struct SampleRange {
   [[nodiscard]] bool operator==(const SampleRange&) const noexcept = default;
 };
 
-/// What happens when an image cannot be decoded: load() throws DataError, or the next image of the
-/// set that can be decoded stands in for it.
+/// The reaction to an image that cannot be decoded: load() throws DataError, or the next image of
+/// the set that can be decoded takes its place.
 enum class BrokenImages { refuse, skip };
 
 struct LoaderOptions {
@@ -137,8 +137,8 @@ class RONDO_TRAIN_API Loader {
   /// How many announcements count: 1 or more.
   [[nodiscard]] int ahead() const noexcept;
 
-  /// Announces a range that will be asked for after those announced before; returns at once. Of
-  /// more than ahead() the last ones count.
+  /// Announces a range that will be asked for after those announced before; returns at once. Only
+  /// the last ahead() announced ranges count.
   void prefetch(const SampleRange& range);
 
   /// The range's images, valid until the next load(). Waits when they are still being prepared;
@@ -156,8 +156,8 @@ class RONDO_TRAIN_API Loader {
   /// How many buffers of a test batch there are.
   [[nodiscard]] int test_buffers() const noexcept;
 
-  /// How many bytes the threads that prepare images keep for themselves, at the most. Those of the
-  /// test set are there only if it is ever loaded: `loads_test`.
+  /// The most bytes that the threads which prepare images keep for themselves. Threads for the test
+  /// set exist only if it is ever loaded: `loads_test`.
   [[nodiscard]] std::size_t thread_bytes(bool loads_test = true) const noexcept;
 
   /// How often an image stood in for a broken one in the batches that were loaded so far.

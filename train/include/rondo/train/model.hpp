@@ -83,7 +83,7 @@ struct ActivationLayer {
   Function function = Function::relu;
 };
 
-/// What a kind of layer does with its numbers; see layer_type.hpp.
+/// The behaviour of a kind of layer, given its numbers; see layer_type.hpp.
 class LayerType;
 
 // One for every kind, found by the type of its numbers. Each stands with all else that a kind of

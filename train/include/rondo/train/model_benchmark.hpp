@@ -24,7 +24,7 @@ struct KernelTime {
   double gflops = 0.0;  ///< per second; 0 where operations are not what it spends its time on
 };
 
-/// What a model's kernels allow on this machine.
+/// The speed that a model's kernels allow on this machine.
 struct PrimitiveTimes {
   std::int64_t batch = 0;
   int threads = 0;

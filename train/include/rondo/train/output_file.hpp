@@ -18,8 +18,8 @@ namespace rondo::train {
 /// A file that takes its place as a whole: whoever reads `path` at the same time, or after a crash
 /// of the program or of the machine, finds the file that there was before or the whole new one.
 /// Until finish() it lies in the same folder, with `.part` behind its name. A symbolic link stays,
-/// and what it names is replaced. What fails throws DataError, which names the file and the reason,
-/// and ends with `remedy`.
+/// and the file that it names is replaced. A failure throws DataError, which names the file and the
+/// reason, and ends with `remedy`.
 class RONDO_TRAIN_API OutputFile {
  public:
   /// Throws DataError, too, where problem_of_output() has something to say.

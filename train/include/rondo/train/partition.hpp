@@ -24,7 +24,7 @@ struct Range {
   [[nodiscard]] constexpr bool operator==(const Range&) const noexcept = default;
 };
 
-/// What both have in common; possibly empty.
+/// The indices that both have in common; possibly empty.
 [[nodiscard]] constexpr Range intersection(Range a, Range b) noexcept {
   const std::int64_t first = std::max(a.first, b.first);
   return {first, std::max(first, std::min(a.last, b.last))};
@@ -77,7 +77,7 @@ struct Box {
 
 /// P ranks as pc replicas of pr ranks. A replica is a group of ranks that holds one copy of the
 /// model. Replicas split the samples; the ranks of a replica split what a layer does for the
-/// replica's samples. Those of a replica are adjacent: rank = replica * pr + position.
+/// replica's samples. Ranks of a replica are adjacent: rank = replica * pr + position.
 struct ProcessGrid {
   int pr = 1;  ///< ranks of a replica
   int pc = 1;  ///< replicas
@@ -158,8 +158,8 @@ class RONDO_TRAIN_API Partition {
 /// any grid of as many ranks.
 [[nodiscard]] RONDO_TRAIN_API Partition by_sample(tensor::Shape extents, int ranks);
 
-/// Samples over the replicas; the ranks of a replica hold the same. What a fully connected layer of
-/// the 1.5D algorithm reads, and what it has written after its allgather.
+/// Samples over the replicas; the ranks of a replica hold the same. A fully connected layer of the
+/// 1.5D algorithm reads this layout, and its output has it after the allgather.
 [[nodiscard]] RONDO_TRAIN_API Partition by_replica(tensor::Shape extents, ProcessGrid grid);
 
 /// Samples over the replicas, channels over the ranks of a replica: stationary-X and -Y, and the
@@ -219,13 +219,13 @@ struct ChannelPosition {
 [[nodiscard]] RONDO_TRAIN_API Partition output_of(const Partition& x, ChannelGrid grid,
                                                   tensor::Shape y);
 
-/// Where a rank stands. Those of equal block in n, h and w and of equal `channel` allgather x, in
-/// the order of `filter`; those of equal `filter` reduce-scatter y, in the order of `channel`.
-/// Throws as output_of().
+/// Where a rank stands. Ranks with the same block in n, h and w and the same `channel` allgather x,
+/// in the order of `filter`; ranks with that block and the same `filter` reduce-scatter y, in the
+/// order of `channel`. Throws as output_of().
 [[nodiscard]] RONDO_TRAIN_API ChannelPosition position_of(const Partition& x, ChannelGrid grid,
                                                           int rank);
 
-/// What a rank has of x after the allgather: part i_C of p_C of the channels.
+/// The part of x that a rank has after the allgather: part i_C of p_C of the channels.
 [[nodiscard]] RONDO_TRAIN_API Box gathered_input(const Partition& x, ChannelGrid grid, int rank);
 
 /// The part of y of which a rank has partial sums before the reduce-scatter: part i_F of p_F of the

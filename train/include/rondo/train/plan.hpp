@@ -16,7 +16,7 @@
 
 namespace rondo::train {
 
-// What a training step communicates on a process grid, in closed form: Gholami, Azad, Jin, Keutzer,
+// Communication of a training step on a process grid, in closed form: Gholami, Azad, Jin, Keutzer,
 // Buluc, "Integrated Model, Batch, and Domain Parallelism in Training Neural Networks", SPAA 2018.
 //
 // P ranks form a grid of P_r x P_c. Y = W X: W is split by rows (filters, outputs) over P_r, X by
@@ -54,7 +54,7 @@ enum class Strategy : std::uint8_t { batch, model, grid, domain, integrated };
 
 [[nodiscard]] RONDO_TRAIN_API std::string_view name_of(Strategy strategy) noexcept;
 
-/// What a message costs: `alpha_seconds` and its bytes / `bandwidth`, in bytes per second.
+/// The seconds of a message: `alpha_seconds` + its bytes / `bandwidth`, in bytes per second.
 struct LinkCost {
   double alpha_seconds = 2e-6;
   double bandwidth = 6e9;
@@ -72,8 +72,8 @@ struct PlanOptions {
   LinkCost fabric = {};      ///< between nodes, and everywhere with one rank per node
   LinkCost node = {};        ///< between ranks of a node, where there are several
   int ranks_per_node = 1;
-  /// Bytes per second of all ranks of a node together, to other nodes; 0: no limit. What an
-  /// allreduce sends by doubling one rank of a node sends for each group, all else all of them.
+  /// Bytes per second of all ranks of a node together, to other nodes; 0: no limit. In an allreduce
+  /// by doubling one rank of a node sends for each group; otherwise all its ranks send.
   double port_bandwidth = 0.0;
   transport::AllreducePaths paths = transport::AllreducePaths();  ///< those of transport.allreduce
   double flops = 0.0;              ///< per second and rank; 0: compute time is not predicted
@@ -181,9 +181,9 @@ RONDO_TRAIN_API void allow_for_updates(const Experiment& experiment, PlanOptions
 /// How many micro-batches the loader of a run keeps, for PlanOptions::buffered_batches.
 [[nodiscard]] RONDO_TRAIN_API int buffered_batches(const Experiment& experiment);
 
-/// What [update], [optimizer] and [checkpoint] take, for PlanOptions::update_bytes. Where lazy
-/// layers are chosen by a measurement, all are counted that can be lazy; of cyclic the first rank
-/// of a node. Throws ConfigError, as training would, where a choice is impossible for `model`.
+/// The bytes of [update], [optimizer] and [checkpoint], for PlanOptions::update_bytes. Where a
+/// measurement chooses lazy layers, all possible ones count; for cyclic the first rank of a node
+/// counts. Throws ConfigError, as training would, where a choice is impossible for `model`.
 [[nodiscard]] RONDO_TRAIN_API UpdateBytes update_memory(const Experiment& experiment,
                                                         const Model& model);
 

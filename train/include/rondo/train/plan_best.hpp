@@ -70,7 +70,7 @@ namespace rondo::train {
 // |X| and |Y| are elements of a sample; biases count as nothing. Batch norm exchanges nothing but
 // statistics: if ranks share them (options.batch_norm) an allreduce of 2 C + 1 doubles in forward
 // and one of 2 C in backward, over the ranks of the replica that have other samples or pixels
-// (replica), or over these, and then over the replicas (all). What computes or moves dx is left out
+// (replica), or over these, and then over the replicas (all). Computing or moving dx is left out
 // where nobody needs it, which halves Y's terms and those of |X| in W. A redistribution takes beta
 // for each element that a rank receives, of the rank that receives most, by the cuts of
 // partition.hpp: among the first 16 ranks of a replica, its middle and its last. A halo h takes the
@@ -194,13 +194,13 @@ namespace rondo::train {
 
 /// Times of layers that were measured on this machine, kept in a file for later.
 ///
-/// **What is measured**: each kernel alone, by the benchmark of model_benchmark.hpp, on memory that
-/// stays warm. Of many samples only a part, as many as make about 1e9 flops (a fully connected
-/// layer: at least 32), a power of two; time is taken to grow with the samples.
+/// **A measurement** times each kernel alone, by the benchmark of model_benchmark.hpp, on memory
+/// that stays warm. It takes only a part of many samples: as many as make about 1e9 flops (a fully
+/// connected layer: at least 32), a power of two. Time is assumed to grow with the samples.
 ///
-/// **What is not** is guessed at the fastest rate that the same layer had: flops of layers with
-/// weights, elements of others. Of a layer without any measurement nothing is known: it is
-/// free.
+/// **A guess** replaces what was not measured, at the fastest rate that the same layer had: flops
+/// of layers with weights, elements of others. A layer without any measurement counts as free:
+/// nothing is known about it.
 ///
 /// **The file** is an object of JSON. An entry is found by tensor::kernel_set(), processor, threads
 /// and the layer's numbers, and the optimizer and the size of the model where that is a part of

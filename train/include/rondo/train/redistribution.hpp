@@ -17,12 +17,12 @@ struct Transfer {
   [[nodiscard]] bool operator==(const Transfer&) const = default;
 };
 
-/// What one rank sends, receives and keeps while the layout of an array changes.
+/// The boxes that one rank sends, receives and keeps while the layout of an array changes.
 ///
 /// Between two ranks there is at most one box in each direction; none is empty, none goes to the
-/// rank itself. What a rank receives and keeps is disjoint and makes up all that it needs. Sends
-/// begin with the next rank, receives with the previous one, so that not all ranks meet at the same
-/// peer first.
+/// rank itself. The boxes that a rank receives and keeps are disjoint and make up all that it
+/// needs. Sends begin with the next rank, receives with the previous one, so that not all ranks
+/// meet at the same peer first.
 struct RONDO_TRAIN_API Redistribution {
   std::vector<Transfer> sends = {};
   std::vector<Transfer> receives = {};
@@ -33,12 +33,12 @@ struct RONDO_TRAIN_API Redistribution {
   [[nodiscard]] std::int64_t elements_received() const noexcept;
 };
 
-/// What `rank` does where array and ranks are `from`'s, and rank r needs `wanted[r]`, a box of any
-/// place and size within the array; such boxes may overlap.
+/// The plan of `rank` where array and ranks are `from`'s, and rank r needs `wanted[r]`, a box of
+/// any place and size within the array; such boxes may overlap.
 ///
-/// A rank takes what it holds itself. Where a block is held by several ranks, its receivers are
-/// dealt out to them: in rank order, each to the holder that has least to send so far, the lowest
-/// rank of equals. All ranks come to the same plan without talking.
+/// A rank takes what it holds itself. Where several ranks hold a block, its receivers are dealt out
+/// to them: in rank order, each to the holder that has least to send so far, the lowest rank of
+/// equals. All ranks compute the same plan without messages.
 ///
 /// Throws std::invalid_argument unless there is a box for each rank.
 [[nodiscard]] RONDO_TRAIN_API Redistribution redistribution(const Partition& from,

@@ -9,7 +9,7 @@
 
 namespace rondo::train {
 
-/// What one rank does in some steps of its training, and when: given to train() in
+/// The work of one rank in some steps of its training, with its times: given to train() in
 /// TrainerOptions::profile.
 ///
 ///     StepProfile profile(11, 20);
@@ -66,7 +66,7 @@ class RONDO_TRAIN_API StepProfile {
   /// steps, nothing happens.
   class RONDO_TRAIN_API Part {
    public:
-    /// What the texts point to must outlive the object; `part` must outlive the profile.
+    /// The characters of `layer` must outlive the object, and those of `part` the profile.
     Part(StepProfile* profile, const char* part, std::string_view layer = {})
         : profile_(profile != nullptr && profile->recording_ ? profile : nullptr),
           part_(part),

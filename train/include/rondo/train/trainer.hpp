@@ -43,15 +43,15 @@ class RONDO_TRAIN_API Stopped : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What may be asked of a run from outside; the greater one counts.
+/// A request to a run from outside; where there are two, the greater one counts.
 enum class RunRequest : int {
   none = 0,
   checkpoint = 1,           ///< leave a checkpoint, and go on
   checkpoint_and_stop = 2,  ///< leave a checkpoint, and throw Stopped
 };
 
-/// What a progress line shows after every step; figures are of the current epoch. Loss, accuracy
-/// and communication are rank 0's own, so that showing them costs no communication.
+/// The figures of a progress line, after every step, for the current epoch. Loss, accuracy and
+/// communication are rank 0's own, so that showing them costs no communication.
 struct Progress {
   std::int64_t epoch = 0;  ///< 1-based
   std::int64_t epochs = 0;
@@ -93,8 +93,8 @@ struct EpochMetrics {
 };
 
 /// The whole run, as the last line of metrics.jsonl has it under the same names. Reductions are
-/// means over the ranks, bytes are sums over them, seconds are means; evaluation is left out.
-/// What synchronous updates would have needed for as many steps stands beside each.
+/// means over the ranks, bytes are sums over them, seconds are means; evaluation is left out. The
+/// synchronous_ figures are what synchronous updates would have needed for as many steps.
 struct RunSummary {
   /// "completed", "max_steps", "stopped", "diverged" (a sweep of rates), or what went wrong.
   std::string reason = {};
@@ -125,10 +125,10 @@ struct RunSummary {
   std::vector<std::string> injected = {};  ///< what was slowed down on purpose, in words
 };
 
-/// What the trainer tells while it runs, on rank 0 only. Called on the training thread.
+/// The trainer calls these functions while it runs, on rank 0 only, on the training thread.
 struct TrainerObserver {
-  /// Before the first step: the experiment as it runs, with what grid.plan = "auto" has chosen. In
-  /// metrics.jsonl is what stays of earlier parts of the run, and no line of this one.
+  /// Before the first step: the experiment as it runs, with what grid.plan = "auto" has chosen.
+  /// metrics.jsonl has what stays of earlier parts of the run, and no line of this one.
   std::function<void(const Experiment& experiment)> on_start = {};
   std::function<void(const std::string& line)> on_note = {};  ///< facts worth printing once
   std::function<void(const Progress&)> on_progress = {};
@@ -164,8 +164,8 @@ struct TrainerOptions {
   /// checkpoint's. Rank 0's counts. With the same ranks, grid and threads the run ends with the
   /// bits that it would have had without an interruption.
   std::filesystem::path resume = {};
-  /// Asked on every rank in every step, and forgets what it has told. What one rank is asked, all
-  /// do: at the end of the step, or of the epoch where replicas go each at a pace of its own.
+  /// Called on every rank in every step, and forgets the request that it returns. All ranks do what
+  /// one is asked: at the end of the step, or of the epoch where replicas go each at its own pace.
   std::function<RunRequest()> request = {};
   TrainerObserver observer = {};
   /// Makes the run a sweep of learning rates, of which only the losses matter: it evaluates nothing
@@ -200,10 +200,10 @@ struct TrainerOptions {
 /// rank 0's run_folder, which every rank must be able to write to.
 ///
 /// Throws ConfigError, DataError, NumericError, Stopped, transport::Error, or what a callback of
-/// `options` throws. What goes wrong on whatever rank, before the first step or later, ends all
-/// ranks with the same type: other types than these four and std::invalid_argument become
-/// std::runtime_error on other ranks. What fails later on one rank alone aborts the World, so that
-/// no rank waits for it; what all ranks refuse together leaves it as it was.
+/// `options` throws. An error on any rank, before the first step or later, ends all ranks with the
+/// same type: other types than these four and std::invalid_argument become std::runtime_error on
+/// other ranks. A later error on one rank alone aborts the World, so that no rank waits for it; an
+/// error that all ranks throw together leaves it as it was.
 RONDO_TRAIN_API EpochMetrics train(transport::World& world, const Experiment& experiment,
                                    const TrainerOptions& options);
 

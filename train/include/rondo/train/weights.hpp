@@ -15,10 +15,10 @@
 
 namespace rondo::train {
 
-/// What the values of a tensor are like. Those that are NaN or infinite are counted, and left out
-/// of all else.
+/// A summary of the values of a tensor. NaN and infinite values are counted, and left out of all
+/// else.
 struct TensorStatistics {
-  // Of the values that are finite; NaN when there are none.
+  // Computed from the finite values; NaN when there are none.
   double norm = 0.0;  ///< Euclidean
   double mean = 0.0;
   double min = 0.0;
@@ -43,8 +43,8 @@ struct WeightsSummary {
   std::vector<TensorSummary> tensors = {};  ///< in the order of the file
 };
 
-/// What a safetensors file holds, whoever has written it. Throws DataError when the file cannot be
-/// read, or breaks a rule of the format.
+/// The contents of a safetensors file, whichever program has written it. Throws DataError when the
+/// file cannot be read, or breaks a rule of the format.
 [[nodiscard]] RONDO_TRAIN_API WeightsSummary summarize_weights(const std::filesystem::path& file);
 
 /// One line about a prefix that all names in `file` share, as wrappers of PyTorch give it: a model
@@ -56,8 +56,8 @@ struct WeightsSummary {
 [[nodiscard]] RONDO_TRAIN_API std::filesystem::path find_checkpoint(
     const std::filesystem::path& run_folder, const std::string& which);
 
-/// What a program brought to a run itself, as TrainerOptions; lent. Null: what the experiment
-/// names.
+/// The parts that a program brought to a run itself, as TrainerOptions; lent. Null: the part that
+/// the experiment names.
 struct OwnParts {
   const Dataset* dataset = nullptr;
   const Model* model = nullptr;
@@ -67,10 +67,10 @@ struct OwnParts {
 /// `to`: named and shaped as in torchvision, sorted by name, fp32, with metadata that say the
 /// model, the shape of its images, the classes and their names, where these are known, and the mean
 /// and deviation that images are normalised with. The same weights and metadata give the same
-/// bytes. What `from` does not say of its images, as a file of PyTorch's, is taken from the data of
+/// bytes. Facts about images that `from` lacks, as a file of PyTorch's does, come from the data of
 /// `experiment`, which are then read.
 ///
-/// `from` may also be a checkpoint, which is a folder: of a run with this experiment. Its weights
+/// `from` may also be a checkpoint, which is a folder, of a run with this experiment. Its weights
 /// are means over its replicas. Throws DataError or ConfigError.
 RONDO_TRAIN_API void export_weights(const Experiment& experiment, const std::filesystem::path& from,
                                     const std::filesystem::path& to, const OwnParts& own = {});
