@@ -1,4 +1,4 @@
-// What a layer communicates on grids of four ranks, beside what the planner predicts:
+// The communication of a layer on grids of four ranks, beside the planner's prediction:
 //   grid-layers [LATENCY_US MEGABYTES_PER_S [SAMPLES [REPEATS]]]      default: 1000 12 4 7
 // Ranks are threads, each a fake node and bound to a CPU; the link between them is slowed to the
 // given latency and bandwidth. The default is 2 us and 6 GB/s, slowed 500 times: ratios stay, and
@@ -104,7 +104,7 @@ std::vector<Way> ways_of(const LayerKind& kind) {
 
 bool is_convolution(const LayerKind& kind) { return kind.get_if<ConvolutionLayer>() != nullptr; }
 
-// Of the convolutions above, which keep the size of the image.
+// The output of the layers above; the convolutions keep the size of the image.
 Shape output_shape(const LayerKind& kind, Shape x) {
   if (const auto* convolution = kind.get_if<ConvolutionLayer>()) {
     return {x.n, x.h, x.w, convolution->filters};
@@ -169,7 +169,7 @@ struct Job {
   }
 };
 
-/// What a rank computes of a layer, as if that were all.
+/// A rank's computations for a layer, as if that were all.
 struct LocalPart {
   LayerSpec layer;
   Shape x;
@@ -312,7 +312,7 @@ class Rank {
     });
   }
 
-  /// Of what all ranks do together, until the last has finished.
+  /// The median time of work that all ranks do together, until the last has finished.
   template <typename Work>
   double median_ms(const Work& work) {
     work();

@@ -1,4 +1,4 @@
-// What a training step takes, beside what the planner predicts:
+// The time of a training step, beside the planner's prediction:
 //   predicted-steps grids|schemes [rounds=R] [steps=N] [LATENCY_US MEGABYTES_PER_S [RANKS...]]
 //                 default: rounds=5, steps=32 of grids and steps=64 of schemes, 1000 12 2 4 8
 // Ranks are threads, each a fake node; the link between them is slowed to the given latency and
@@ -18,9 +18,9 @@
 // prediction to its run; printed are the medians of what was predicted, of what was measured and of
 // the errors, and the least and the greatest error.
 //
-// A run measures the median step, of schemes the mean, behind the first quarter of the steps. Of
-// schemes those are a multiple of every period, so that no round is cut. An epoch has 200 steps and
-// ends with an evaluation, which no run reaches.
+// A run measures the median step, for schemes the mean, behind the first quarter of the steps. For
+// schemes, their number is a multiple of every period, so that no round is cut. An epoch has 200
+// steps and ends with an evaluation, which no run reaches.
 
 #include <unistd.h>
 
@@ -141,7 +141,7 @@ void print_title(const Setting& setting) {
               "least and greatest");
 }
 
-/// Of each round, in seconds.
+/// The predicted and the measured seconds of each round.
 struct Rounds {
   std::vector<double> predicted = {};
   std::vector<double> measured = {};
@@ -159,14 +159,14 @@ struct Rounds {
   }
 };
 
-/// What the planner gets, as it was at one time; the table is rank 0's.
+/// The costs that the planner gets, as they were at one time; the table is rank 0's.
 struct Costs {
   WorldCosts world = {};
   ComputeTable table{1};
 };
 
-/// Those of one plan's work; all else is too slow to be chosen. So a search among all plans finds
-/// this one, and predicts it from other measurements than those by which it was chosen.
+/// The costs of one plan's work; all else is too slow to be chosen. So a search among all plans
+/// finds this one, and predicts it from other measurements than those by which it was chosen.
 class CostsOfPlan final : public ComputeCosts {
  public:
   CostsOfPlan(const ComputeTable& table, const std::vector<LocalWork>& work) : table_(table) {
@@ -359,7 +359,7 @@ class Rank {
     std::filesystem::remove_all(folder);
   }
 
-  // Of the windows that the last run had behind the steps that are left out.
+  // Takes the mean of the last run's windows, behind the steps that are left out.
   [[nodiscard]] double scheme_seconds(const Experiment& experiment, const Model& model,
                                       const Costs& costs,
                                       const std::filesystem::path& folder) const {

@@ -1,4 +1,4 @@
-// What a message costs between two processes of one node, each bound to a CPU: one-way time of
+// The cost of a message between two processes of one node, each bound to a CPU: one-way time of
 // small messages (half of a round trip), and bandwidth of large ones. To be compared, in turn, with
 //
 //   UCX_TLS=posix,self ucx_perftest -t ucp_am_lat -s 8 -n 200000   (server bound to CPU 1,

@@ -121,8 +121,8 @@ class Predictions {
   double flat(AllreduceAlgorithm algorithm, std::size_t bytes) {
     return simulate(flat_, algorithm, bytes);
   }
-  // Doubling: the leaders of the nodes exchange all; else every rank exchanges its shard. What the
-  // nodes do for one block hides behind the exchange of another.
+  // Doubling: the leaders of the nodes exchange all; else every rank exchanges its shard. The work
+  // inside the nodes for one block takes place during the exchange of another block.
   double hierarchical(AllreduceAlgorithm algorithm, std::size_t bytes) {
     const bool is_short = algorithm == AllreduceAlgorithm::doubling;
     const std::size_t shards = is_short ? 1 : machine_.ranks_per_node();

@@ -175,7 +175,7 @@ void BatchNormAddBackward(benchmark::State& state) {
   run.report(state, 7);
 }
 
-// What memory gives: two reads and one write of the same size.
+// The bandwidth of memory: two reads and one write of the same size.
 void Add(benchmark::State& state) {
   const Shape shape = layers.at(static_cast<std::size_t>(state.range(0))).output();
   Engine engine(static_cast<int>(state.range(1)));

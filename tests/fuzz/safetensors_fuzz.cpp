@@ -1,4 +1,4 @@
-// What a safetensors file may hold: none of it may crash, hang, or be read beyond its end. For
+// Any content of a safetensors file: none of it may crash, hang, or be read beyond its end. For
 // libFuzzer; the test runs a fixed number of inputs. The first bytes of an input are taken for the
 // header's text, whose length is put in front, so that mutations reach further than that number.
 

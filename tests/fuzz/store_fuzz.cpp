@@ -1,5 +1,5 @@
-// What anybody can send to the store, and the store to a rank: none of it may crash, hang or
-// be taken for a proof. For libFuzzer; the test runs a fixed number of inputs.
+// Bytes that anybody can send to the store, and the store to a rank: none of them may crash, hang
+// or be taken for a proof. For libFuzzer; the test runs a fixed number of inputs.
 
 #include <algorithm>
 #include <cstddef>

@@ -11,7 +11,7 @@
 namespace rondo::test {
 namespace {
 
-/// What a rank said of the failure that ended it.
+/// A rank's report of the failure that ended it.
 struct Report {
   double at = 0;  ///< see now()
   int rank = -2;
@@ -27,7 +27,7 @@ Report report_of(const std::string& output) {
 
 class HostsFailureTest : public HostsTest {
  protected:
-  // What names of tests promise holds on an idle machine.
+  // The times that the names of the tests promise hold on an idle machine.
   static constexpr double ten_times_as_long = 10.0;
   static constexpr double three_times_as_long = 15.0;
 

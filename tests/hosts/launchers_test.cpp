@@ -35,7 +35,7 @@ bool in_path(const std::string& program) {
   return Program({"sh", "-c", "command -v " + program}).wait().status == 0;
 }
 
-// Of the last epoch; empty when the run has none.
+// The parameter hash of the last epoch; empty when the run has none.
 std::string parameter_hash(const std::filesystem::path& folder) {
   std::ifstream file(folder / "metrics.jsonl");
   const std::string key = "\"parameter_hash\":\"";
@@ -52,7 +52,7 @@ const Words open_mpi = {"mpirun.openmpi",     "--mca",       "plm_rsh_agent", "S
                         "oob_tcp_if_include", "10.88.0.0/24"};
 constexpr const char* secret = "known to the ranks of one job";
 
-/// What a launcher on host 1 does.
+/// Runs a launcher on host 1.
 class HostsLaunchersTest : public HostsTest {
  protected:
   [[nodiscard]] Ended launch(Words command, const Environment& environment = {}) const {

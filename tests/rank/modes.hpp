@@ -1,6 +1,6 @@
 #pragma once
 
-// What a rank of a test can be told to do, and how it compares results.
+// The orders that a test can give to a rank, and how a rank compares results.
 
 #include <cmath>
 #include <cstddef>

@@ -29,7 +29,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// What a command has said on both streams, and its status.
+/// The output of a command on both streams, and its status.
 struct Said {
   int status = 0;
   std::string text = {};
@@ -147,8 +147,8 @@ TEST_P(RdmaTest, NamesAKilledMachineWithinFiveSeconds) { expect_report("killed-m
 
 std::string name_of(const testing::TestParamInfo<Way>& info) { return info.param.name; }
 
-// What cannot be sent by datagrams because the interface is down makes UCX 1.13 abort the process:
-// their link is cut at the cable, where everything just gets lost.
+// UCX 1.13 aborts the process when it cannot send datagrams because the interface is down: their
+// link is cut at the cable, where everything just gets lost.
 INSTANTIATE_TEST_SUITE_P(All, RdmaTest,
                          testing::Values(Way{"UcxRc", "ucx:rc_v,self", "down"},
                                          Way{"UcxUd", "ucx:ud_v,self", "unplug"},

@@ -21,7 +21,7 @@ namespace rondo::test {
   };
 }
 
-/// Those, and one node before them.
+/// The ways between nodes, and one node before them.
 [[nodiscard]] inline std::vector<Backend> all_backends() {
   std::vector<Backend> all = node_backends();
   all.insert(all.begin(), Backend::shm);

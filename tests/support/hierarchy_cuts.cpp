@@ -121,7 +121,7 @@ Posted shares_of(std::size_t ranks, std::size_t bytes, bool equal) {
   return posted;
 }
 
-// What of each rank's share is in the blocks, one behind the other.
+// Checks that the blocks hold the pieces of each rank's share, one behind the other.
 void check_pieces(const SharesCut& cut, const Hierarchy& levels, const Posted& posted) {
   for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
     for (std::size_t r = 0; r < levels.nodes[n].size(); ++r) {
@@ -135,7 +135,7 @@ void check_pieces(const SharesCut& cut, const Hierarchy& levels, const Posted& p
   }
 }
 
-// What of each node's range each rank of a node owns; and a range holds the pieces of its node.
+// Checks that the ranks' runs cover each node's range, and that a range holds its node's pieces.
 void check_runs(const SharesCut& cut, const Hierarchy& levels, const Posted& posted,
                 std::size_t block) {
   std::vector<Range> ranges;

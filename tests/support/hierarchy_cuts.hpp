@@ -13,9 +13,9 @@ namespace rondo::test {
 /// Both return as many operations as cuts were checked, and throw std::runtime_error, which says
 /// what is wrong.
 
-/// Of allreduce, reduce and broadcast: the same array on all ranks.
+/// For allreduce, reduce and broadcast: the same array on all ranks.
 SimulatedTraffic check_cuts_of_one_array(std::size_t ranks);
-/// Of allgather and reduce_scatter: every rank has a share of its own.
+/// For allgather and reduce_scatter: every rank has a share of its own.
 SimulatedTraffic check_cuts_of_shares(std::size_t ranks);
 
 }  // namespace rondo::test

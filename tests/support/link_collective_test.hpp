@@ -1,6 +1,6 @@
 #pragma once
 
-// What the suites of the collectives over links share: their parameters, and how messages come.
+// The common parts of the suites for collectives over links: parameters, and how messages come.
 
 #include <cstddef>
 #include <cstdint>

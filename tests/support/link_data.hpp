@@ -31,7 +31,7 @@ inline Ints link_input(std::size_t rank, std::size_t elements) {
   return data;
 }
 
-/// Those of each of `ranks`.
+/// The inputs of each of `ranks`.
 inline Buffers<std::int32_t> link_inputs(std::size_t ranks, std::size_t elements) {
   Buffers<std::int32_t> data;
   for (std::size_t r = 0; r < ranks; ++r) data.push_back(link_input(r, elements));
@@ -56,7 +56,7 @@ transport::Block output_of(std::vector<T>& data) {
   return transport::as_block(transport::Strided<T>(std::span<T>(data)));
 }
 
-/// What one rank posts as operation 17.
+/// Operation 17, as one rank posts it.
 inline transport::Posted posted_of(transport::shm::Collective collective,
                                    transport::ConstBlock input, transport::Block output) {
   transport::Posted posted;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What one rank sends for one operation over links, in closed form. The counters must equal it.
+// The traffic of one rank for one operation over links, in closed form. The counters must equal it.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace rondo::test {
 /// How an operation runs over links.
 enum class LinkAlgorithm : std::uint8_t { ring, doubling, halving, tree, dissemination, pairwise };
 
-/// What one rank sends for one operation.
+/// The number and the bytes of the messages that one rank sends for one operation.
 struct LinkTraffic {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
@@ -33,7 +33,7 @@ inline std::size_t ring_chunk_bytes(const transport::Posted& posted, std::size_t
   return posted.share_row_bytes(chunk) * posted.input.rows;
 }
 
-// Of allreduce, reduce_scatter and allgather.
+// For allreduce, reduce_scatter and allgather.
 inline LinkTraffic ring_traffic_of(const transport::Posted& posted, std::size_t rank,
                                    std::size_t ranks, std::size_t segment_bytes) {
   using transport::schedule::ring_half;
@@ -145,7 +145,7 @@ inline LinkAlgorithm link_algorithm_of(transport::AllreduceAlgorithm algorithm) 
   return LinkAlgorithm::ring;
 }
 
-// Of allreduce, reduce and broadcast: blocks of shards.
+// For allreduce, reduce and broadcast: blocks of shards.
 inline LinkTraffic hierarchical_whole_traffic_of(const transport::Posted& posted,
                                                  const transport::Hierarchy& levels,
                                                  const transport::AlgorithmTable& table,
@@ -176,7 +176,7 @@ inline LinkTraffic hierarchical_whole_traffic_of(const transport::Posted& posted
   return sum;
 }
 
-// Of allgather and reduce_scatter: a ring for each block of the runs that this rank owns.
+// For allgather and reduce_scatter: a ring for each block of the runs that this rank owns.
 inline LinkTraffic hierarchical_shares_traffic_of(const transport::Posted& posted,
                                                   const transport::Hierarchy& levels,
                                                   const transport::AlgorithmTable& table,
@@ -201,8 +201,8 @@ inline LinkTraffic hierarchical_shares_traffic_of(const transport::Posted& poste
   return sum;
 }
 
-/// Of a hierarchical collective (the messages between nodes): `levels` as this rank sees them. An
-/// alltoall has short parts.
+/// For a hierarchical collective (the messages between nodes), with `levels` as this rank sees
+/// them. An alltoall has short parts.
 inline LinkTraffic hierarchical_traffic_of(const transport::Posted& posted,
                                            const transport::Hierarchy& levels,
                                            const transport::AlgorithmTable& table,

@@ -21,7 +21,7 @@ namespace rondo::test {
 
 class MemoryLink;
 
-/// What a MemoryFabric does to messages.
+/// How a MemoryFabric treats messages.
 struct MemoryScript {
   /// Sends of up to so many bytes are done at once; longer ones when they have been received.
   std::size_t eager_bytes = 0;
@@ -75,7 +75,7 @@ class MemoryFabric {
     std::span<std::byte> into = {};
     transport::Transfer* transfer = nullptr;
   };
-  // What a rank's next progress() will store into its own transfer.
+  // The result that a rank's next progress() will store into its own transfer.
   struct Ending {
     transport::Transfer* transfer = nullptr;
     std::int32_t error = 0;

@@ -42,7 +42,7 @@ std::string read_all(int fd) {
   return text;
 }
 
-// What the shell of whoever runs the tests may have, and what changes how ranks are started.
+// Variables that the shell of whoever runs the tests may have, and that change how ranks start.
 constexpr const char* of_the_shell[] = {
     "RONDO_RANK",       "RONDO_SIZE",      "RONDO_COORDINATOR",  "RONDO_FAKE_NODES",
     "RONDO_LOCAL_RANK", "RONDO_THREADS",   "RONDO_FABRIC",       "RONDO_INTERFACE",

@@ -29,7 +29,7 @@ class Child {
   pid_t pid_;
 };
 
-/// What a program left behind.
+/// The status and the output of a program that has ended.
 struct Ended {
   int status = 0;  ///< as Child::wait() gives it
   std::string out = {};

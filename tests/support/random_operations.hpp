@@ -21,7 +21,7 @@
 
 namespace rondo::test {
 
-/// What RandomOperations posts.
+/// The operations that RandomOperations posts.
 enum class RandomKind {
   allreduce,
   allreduce_coalesced,
@@ -64,8 +64,8 @@ struct RandomOperation {
   std::vector<transport::Request> requests = {};
 };
 
-/// What the ranks give to one operation: numbers that tell whose they are, for whom, and where they
-/// belong.
+/// The data that the ranks give to one operation: numbers that tell whose they are, for whom, and
+/// where they belong.
 class RandomElements {
  public:
   explicit RandomElements(std::int32_t operation) : operation_(operation) {}
@@ -134,7 +134,7 @@ class RandomOperations {
  private:
   [[nodiscard]] std::size_t draw(std::size_t below) { return random_() % below; }
 
-  // What the ranks have in common, and this rank's buffers.
+  // Draws what the ranks have in common, and makes this rank's buffers.
   void draw_operation(RandomOperation& operation) {
     operation.kind = static_cast<RandomKind>(draw(random_kind_names.size()));
     const std::size_t group = draw(4);
@@ -162,13 +162,13 @@ class RandomOperations {
            static_cast<std::size_t>(from + to) % 3;
   }
 
-  // What comes out is -1 until it has come.
+  // Elements of the output are -1 until they have come.
   void allocate(RandomOperation& operation, std::size_t in, std::size_t out) {
     operation.in = std::pmr::vector<std::int32_t>(in, memory_);
     operation.out = std::pmr::vector<std::int32_t>(out, -1, memory_);
   }
 
-  // What this rank gives to all.
+  // Fills in the elements that this rank gives to all.
   void give(std::span<std::int32_t> elements) const { elements_.fill(elements, ranks_->rank(), 0); }
 
   // A part of count_ elements to each rank.
@@ -378,7 +378,7 @@ class RandomOperations {
   std::vector<transport::Communicator> groups_ = {};
   std::vector<RandomOperation> running_ = {};
 
-  // Of the operation that was drawn last.
+  // The state of the operation that was drawn last.
   transport::Communicator* ranks_ = nullptr;
   std::pmr::memory_resource* memory_ = nullptr;
   std::size_t count_ = 0;

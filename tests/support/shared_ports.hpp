@@ -59,7 +59,7 @@ class SharedPorts {
 
   explicit SharedPorts(std::size_t nodes) : ports_(nodes) {}
 
-  /// Of what both send at the same time, this one's is first.
+  /// When both users send at the same time, this one's message is first.
   [[nodiscard]] User& first() noexcept { return users_[0]; }
   [[nodiscard]] User& second() noexcept { return users_[1]; }
 

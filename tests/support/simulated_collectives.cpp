@@ -212,7 +212,7 @@ SimulatedTraffic check_reduce(std::size_t ranks) {
   return traffic;
 }
 
-// What rank `from` has for rank `to`.
+// The value that rank `from` has for rank `to`.
 std::int32_t value_for(std::size_t from, std::size_t to, std::size_t i) {
   return static_cast<std::int32_t>(from * 4'099 + to * 3 + i);
 }

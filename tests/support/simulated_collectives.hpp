@@ -10,7 +10,7 @@
 
 namespace rondo::test {
 
-/// What some simulated operations sent together.
+/// The traffic of some simulated operations together.
 struct SimulatedTraffic {
   std::uint64_t operations = 0;
   std::uint64_t messages = 0;

@@ -28,7 +28,7 @@ std::size_t sum_of(const std::vector<std::size_t>& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
 }
 
-// What a member sends to each, and gets from each.
+// The messages that a member sends to each, and gets from each.
 Posted messages_of(std::size_t member, const SimulatedExchange& exchange,
                    std::span<std::byte> memory) {
   const std::size_t all = sum_of(exchange.bytes);
@@ -128,7 +128,7 @@ class Reductions {
     changed_.notify_all();
   }
 
-  // Of gradients that are final on rank r at second ready[r].
+  // Adds a reduction of gradients that are final on rank r at second ready[r].
   void post(const SimulatedExchange& reduction, std::vector<double> ready) {
     const std::lock_guard lock(mutex_);
     if (queue_.empty()) ports_.begin(*std::ranges::min_element(ready));

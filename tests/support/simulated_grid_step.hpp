@@ -23,17 +23,17 @@
 
 namespace rondo::test {
 
-/// What the ranks of each group do together; all groups do so at the same time.
+/// An exchange among the ranks of each group; all groups exchange at the same time.
 struct SimulatedExchange {
   enum class Kind : std::uint8_t { allgather, reduce_scatter, allreduce, messages };
 
   Kind kind = Kind::messages;
   SimulatedGroups groups = {};
-  /// Of an allgather or reduce_scatter each member's share; of an allreduce one number. Of messages
-  /// what each member sends to each, row by row, where 0 is no message.
+  /// For an allgather or reduce_scatter: each member's share; for an allreduce: one number. For
+  /// messages: the bytes from each member to each, row by row, where 0 is no message.
   std::vector<std::size_t> bytes = {};
 
-  /// What the ranks of one group send together, where collectives are rings.
+  /// The bytes that the ranks of one group send together, where collectives are rings.
   [[nodiscard]] std::size_t sent_bytes() const;
 };
 

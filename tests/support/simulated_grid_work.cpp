@@ -1,10 +1,10 @@
 // The model is lowered as for a run: a graph of layers and changes of layout, with the partition of
-// every value over the ranks of a replica. Forward goes through its nodes, backward returns. What a
-// node exchanges, and when, is that of its kernel:
+// every value over the ranks of a replica. Forward goes through its nodes, backward returns. A
+// node exchanges the same data as its kernel, at the same points:
 //
 // - a change of layout: messages, and the gradients' way back;
-// - a convolution or pooling in space: the halo of x before forward; that of dy while the gradients
-//   of weights are computed, or of pooling the gradients that others have computed, behind it;
+// - a convolution or pooling in space: the halo of x before forward; for a convolution that of dy,
+//   while it computes the gradients of weights; for pooling others' gradients, behind backward;
 // - a convolution by channel: allgathers of x before forward and of dy before backward,
 //   reduce-scatters of y and dx behind them;
 // - a fully connected layer by outputs: an allgather of y, an allreduce of dx;
@@ -39,7 +39,7 @@ std::size_t bytes_of(std::int64_t elements) {
   return static_cast<std::size_t>(elements) * sizeof(float);
 }
 
-// What one node exchanges, in the order of a step.
+// The exchanges of one node, in the order of a step.
 struct NodeExchanges {
   Exchanges before_forward = {};
   Exchanges behind_forward = {};
@@ -73,7 +73,7 @@ SimulatedExchange returned(const SimulatedExchange& exchange) {
   return back;
 }
 
-// Of the channels of `value` among ranks so far apart; those of all groups are as many.
+// An exchange of the channels of `value` among ranks so far apart; all groups have as many.
 SimulatedExchange of_channels(Kind kind, const Partition& value, int size, int stride) {
   SimulatedExchange exchange{.kind = kind,
                              .groups = {.size = static_cast<std::size_t>(size),
@@ -223,7 +223,7 @@ class Step {
   std::vector<SimulatedPhase> phases_;
 };
 
-// Of all ranks, but for gradients.
+// The bytes that all ranks send, without those of gradients.
 std::uint64_t sent_bytes(const std::vector<SimulatedPhase>& phases, std::size_t ranks) {
   std::uint64_t bytes = 0;
   for (const SimulatedPhase& phase : phases) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// What the ranks of a grid do in a step of a model, for simulate_grid_steps(): computing times as
-// the planner has them, and every exchange that the kernels of the trainer make, of the bytes that
-// follow from the trainer's own layouts.
+// The work of the ranks of a grid in a step of a model, for simulate_grid_steps(): computing times
+// as the planner has them, and every exchange that the kernels of the trainer make, with the bytes
+// that follow from the trainer's own layouts.
 
 #include <vector>
 

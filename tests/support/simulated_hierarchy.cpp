@@ -32,8 +32,8 @@ std::size_t sum_of(std::span<const std::size_t> bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
 }
 
-// What the members on a node read and write together: each copies what the others have; or each
-// reads its share of all inputs, and writes it once.
+// The bytes that the members on a node read and write together: each copies what the others have;
+// or each reads its share of all inputs, and writes it once.
 std::size_t moved_by_allgather(std::size_t members, std::size_t bytes) {
   return 2 * (members - 1) * bytes;
 }
@@ -168,7 +168,7 @@ std::vector<double> SimulatedHierarchy::among_leaders(std::span<const double> st
   return all;
 }
 
-// What comes from other nodes is gathered on each node by another operation.
+// Another operation gathers, on each node, the data that come from other nodes.
 std::vector<double> SimulatedHierarchy::allgather(std::span<const std::size_t> shares,
                                                   std::span<const double> starts) {
   const std::size_t all = sum_of(shares);
@@ -194,7 +194,7 @@ std::vector<double> SimulatedHierarchy::reduce_scatter(std::span<const std::size
   return times;
 }
 
-// Of short data the leader has all shares of its node; of other data each rank has its own.
+// The leader has all shares of its node when data are short; otherwise each rank has its own.
 std::vector<double> SimulatedHierarchy::exchange_shares(Collective collective,
                                                         std::span<const std::size_t> shares,
                                                         std::span<const double> starts) {

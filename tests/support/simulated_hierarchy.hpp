@@ -24,7 +24,7 @@ struct SimulatedGroups {
   std::size_t stride = 1;
 };
 
-/// Of the ranks of a node: before and behind what they do in each other's memory.
+/// The ranks of a node synchronise before and behind their work in each other's memory.
 inline constexpr double simulated_synchronisations = 2.0;
 
 /// All groups do the same at the same time: those of a node share its memory and its port. Ports
@@ -78,8 +78,8 @@ class SimulatedHierarchy {
   std::size_t nodes_;    // of a group
   transport::AlgorithmTable table_;
   std::vector<std::byte> data_;  // of all ranks: only times matter
-  // Those that exchange over the fabric: all ranks, each with those at its place on other nodes;
-  // the first member of each group on each node.
+  // They exchange over the fabric. Owners: all ranks, each with those at its place on other nodes;
+  // leaders: the first member of each group on each node.
   std::unique_ptr<SimulatedRanks> owners_;
   std::unique_ptr<SimulatedRanks> leaders_;
 };

@@ -25,13 +25,13 @@
 
 namespace rondo::test {
 
-/// What a message costs, in seconds.
+/// The cost of a message, in seconds.
 struct WireCost {
   double latency = 0.0;
   double per_byte = 0.0;
 };
 
-/// What everything costs, in seconds.
+/// The costs of everything, in seconds.
 struct SimulatedCosts {
   std::size_t ranks_per_node = 1;  ///< ranks are placed node by node
   WireCost between_nodes = {.latency = 1.0, .per_byte = 0.0};
@@ -54,8 +54,8 @@ struct SimulatedAllreduce {
                                              std::span<std::byte> memory, std::size_t input,
                                              std::size_t output);
 
-/// Of an allgather or a reduce_scatter, by the member whose share is shares[member]: `memory` has
-/// room for twice the sum of the shares.
+/// An allgather or a reduce_scatter, posted by the member whose share is shares[member]: `memory`
+/// has room for twice the sum of the shares.
 [[nodiscard]] transport::Posted posted_shares(transport::shm::Collective collective,
                                               std::span<std::byte> memory,
                                               std::span<const std::size_t> shares,
@@ -93,8 +93,8 @@ class SimulatedRanks {
     return ranks_[rank].counters;
   }
 
-  /// Runs one operation. Rank r posts `posted[r]` at second `starts[r]` (0 where there is none).
-  /// Of the bytes that a rank receives it reduces `reduced_share`. Returns when each rank was done,
+  /// Runs one operation. Rank r posts `posted[r]` at second `starts[r]` (0 where there is none). A
+  /// rank reduces `reduced_share` of the bytes that it receives. Returns when each rank was done,
   /// in seconds. Throws std::runtime_error, which names who waits for whom, if ranks wait for ever.
   std::vector<double> run(const transport::Algorithm& algorithm,
                           std::span<const transport::Posted> posted, double reduced_share = 0.0,

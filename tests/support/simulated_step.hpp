@@ -17,7 +17,7 @@
 
 namespace rondo::test {
 
-/// What a rank does in a step.
+/// The work of a rank in a step.
 struct SimulatedWork {
   struct Bucket {
     double final_seconds = 0.0;  ///< from the begin of the step, on a rank of speed 1

@@ -109,7 +109,7 @@ class RankBody {
  private:
   template <typename Body>
   static void call(const void* body, transport::World& world) {
-    // What a caller has passed as mutable is so.
+    // A body that the caller has passed as mutable is mutable.
     Body& callable = *static_cast<Body*>(const_cast<void*>(body));
     if constexpr (std::is_invocable_v<Body&, transport::World&>) {
       callable(world);

@@ -57,7 +57,7 @@ class Arrays {
   std::vector<std::size_t> layer_sizes_;
 };
 
-/// What the steps of a test share.
+/// The values that the steps of a test share.
 struct StepOptions {
   std::size_t samples = 1;  ///< of each rank
   double rate = 0.125;

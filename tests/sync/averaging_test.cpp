@@ -1,4 +1,4 @@
-// What becomes of the optimizer's state when parameters are averaged, and how updates are counted.
+// The optimizer's state when parameters are averaged, and how updates are counted.
 
 #include <cstddef>
 #include <cstdint>

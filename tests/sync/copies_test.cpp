@@ -69,7 +69,7 @@ struct Position {
   transport::Communicator across;
 };
 
-// Of the second layer.
+// An element of the second layer's gradient.
 float gradient(int replica, int step, std::size_t element, float parameter) {
   return std::sin(1.3F * static_cast<float>(element) + 0.7F * static_cast<float>(replica + step)) +
          0.01F * parameter;

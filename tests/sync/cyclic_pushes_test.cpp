@@ -146,7 +146,7 @@ TEST(CyclicScalingTest, WhatIsClippedIsTheMeanGradientOfAPush) {
 
 constexpr SgdOptions sgd{.momentum = 0.5F, .weight_decay = 0.0F};
 
-/// What a worker of two ranks did: what its first rank and its second tell, and both halves.
+/// The results of a worker of two ranks: the turns that each of them records, and both halves.
 struct Done {
   std::vector<Turn> turns[2] = {};
   std::vector<float> parameters[2] = {};

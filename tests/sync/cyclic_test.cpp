@@ -72,7 +72,7 @@ CyclicOptions epochs_of(std::int64_t samples, std::int64_t epochs, Delay delay) 
   return {.delay = delay, .epoch_samples = samples, .total_samples = samples * epochs};
 }
 
-/// What a run does: each worker's turns, and the model at the end of each epoch.
+/// The record of a run: each worker's turns, and the model at the end of each epoch.
 struct Record {
   std::vector<std::vector<Turn>> turns = {};
   std::vector<std::vector<float>> models = {};

@@ -100,7 +100,7 @@ class CyclicWorker {
   int done = 0;  ///< mini-batches
 };
 
-/// What such workers compute, worked out turn by turn: a store, a copy for each worker, and plain
+/// The results of such workers, worked out turn by turn: a store, a copy for each worker, and plain
 /// loops. Each sample counts one in all workers' mini-batches together.
 class CyclicModel {
  public:

@@ -102,7 +102,7 @@ TEST(HierarchicalTest, AveragesBetweenNodesAsWithinOne) {
       [](transport::World& world) { expect_as_worked_out(world, {{2, 2}, {4, 4}}); });
 }
 
-/// What ten steps leave behind: the parameters, and everything that was saved.
+/// The result of ten steps: the parameters, and everything that was saved.
 struct Outcome {
   std::vector<float> parameters;
   std::vector<std::byte> state;

@@ -50,7 +50,7 @@ float odd_gradient(int rank, int step, std::size_t element, float parameter) {
 
 enum class Numbers { whole, odd };
 
-/// Of a batch of 2 samples per rank: 2 each; as many as the rank's number and one more, of fewer in
+/// The shares of a batch of 2 samples per rank: 2 each; the rank's number plus one, of fewer in
 /// all; or all of them on the first rank.
 enum class Shares { equal, unequal, first };
 

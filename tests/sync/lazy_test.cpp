@@ -369,7 +369,7 @@ float gradient(int step, int replica, std::size_t element) {
   return static_cast<float>(sign * (1 + (place * 5 + replica) % 4));
 }
 
-/// What one rank of a position holds of the model, element by element.
+/// The part of the model that one rank of a position holds, element by element.
 struct Held {
   std::vector<std::size_t> layer_sizes = {};
   std::vector<std::size_t> elements = {};
@@ -377,7 +377,7 @@ struct Held {
   std::vector<Probe> probes = {};
 };
 
-/// What a rank has at the end.
+/// The results of a rank at the end.
 struct Result {
   std::vector<std::int64_t> intervals = {};
   std::vector<float> parameters = {};  // of the whole model; others' are 0

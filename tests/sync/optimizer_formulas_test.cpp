@@ -118,7 +118,7 @@ TEST(SgdTest, TheKernelRoundsAfterEveryOperation) {
 
 // Adam and AdamW against the formulas of their papers, by every kernel.
 
-/// Of a parameter of about 1 after ten updates in fp32, each of about 0.01.
+/// For a parameter of about 1 after ten updates in fp32, each of about 0.01.
 constexpr double tolerance = 2e-6;
 
 constexpr AdamOptions options{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-4, .weight_decay = 0.1};

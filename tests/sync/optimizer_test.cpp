@@ -1,4 +1,4 @@
-// What every optimizer promises: bits that depend on nothing but the numbers, exact state.
+// The promises of every optimizer: bits that depend on nothing but the numbers, exact state.
 
 #include <algorithm>
 #include <cmath>

@@ -89,8 +89,8 @@ TEST(PeriodPolicyTest, AdaptiveWithoutALossIsThePeriod) {
 
 constexpr std::size_t size = 30;
 
-/// What a run of k_step leaves: parameters, and the steps of its rounds. Losses are as given by
-/// step, 2 samples on each rank.
+/// The results of a run of k_step: parameters, and the steps of its rounds. Losses are given by
+/// step, with 2 samples on each rank.
 struct Trained {
   std::vector<float> parameters = {};
   std::vector<std::int64_t> rounds = {};

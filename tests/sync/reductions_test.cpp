@@ -109,7 +109,7 @@ TEST(BucketPlanTest, NeverMixesGroups) {
   EXPECT_EQ(buckets[1].slice, group(1));
 }
 
-// What every plan promises, whatever the layers.
+// Checks the promises of every plan, whatever the layers.
 void check(const std::vector<Layer>& layers, const BucketLimits& limits) {
   const std::vector<Bucket> buckets = plan_buckets(layers, limits);
   std::size_t next = layers.size();  // layers [next, size) are covered

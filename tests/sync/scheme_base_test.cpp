@@ -1,4 +1,4 @@
-// What a ByteWriter wrote, a ByteReader reads; everything else is refused with a reason.
+// A ByteReader reads what a ByteWriter wrote, and refuses everything else with a reason.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What every scheme promises its callers: it refuses what cannot be right and is then unchanged, it
+// Every scheme's promises to its callers: it refuses impossible calls and is then unchanged, it
 // communicates nothing alone, and allocates nothing in an iteration. Its state: scheme_state_test.
 
 #include <algorithm>
@@ -316,7 +316,7 @@ TEST_P(SchemeContractTest, AnIterationAllocatesNothing) {
   expect_no_allocations(GetParam(), Backend::shm);
 }
 
-// Of the others the transport's pools between nodes grow with what is on its way at the same time.
+// For other schemes, the transport's pools between nodes grow with the messages in flight.
 TEST(CyclicContractTest, AnIterationBetweenNodesAllocatesNothing) {
   const auto cyclic = std::ranges::find(schemes_under_test(), "Cyclic", &UnderTest::name);
   expect_no_allocations(*cyclic, Backend::shm_nodes);

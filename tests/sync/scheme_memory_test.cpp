@@ -1,6 +1,6 @@
-// What a scheme is said to take, in closed form, is what it allocates when it is made: bytes in the
-// World's arena, and bytes from operator new. What does not grow with the model is far less than
-// the smallest array, and is tolerated. The same is true of what it is said to save.
+// A scheme allocates, when it is made, as much as its closed form says: bytes in the World's arena,
+// and bytes from operator new. A part that does not grow with the model is far less than the
+// smallest array, and is tolerated. The same is true of what a scheme is said to save.
 
 #include <algorithm>
 #include <cstddef>
@@ -136,7 +136,7 @@ TEST(SchemeMemoryTest, OfCyclic) {
   }
 }
 
-/// What rank 0 saves behind one of the first iterations: the most.
+/// The most bytes that rank 0 saves behind one of the first iterations.
 std::size_t most_saved(int ranks, const Make& make) {
   std::size_t most = 0;
   World{ranks}.run([&](transport::World& world) {

@@ -1,6 +1,6 @@
-// What every scheme promises of its state: a run goes on from it with the same bits, an evaluation
-// leaves it as it was, and the end of training leaves the same on all ranks. In one node and across
-// several.
+// The promises of every scheme about its state: a run goes on from it with the same bits, an
+// evaluation leaves it as it was, and the end of training leaves the same on all ranks. In one node
+// and across several.
 
 #include <cstddef>
 #include <span>

@@ -165,7 +165,7 @@ const std::vector<UnderTest> all{
                                 levels(pair, MomentumKind::diloco, LocalState::reset));
      },
      [](std::size_t size) { return make_adamw(size, {.weight_decay = 0.1}); }},
-    // Fixed delay: with it, arrivals do not depend on the clock. Of means, what is in a push
+    // With a fixed delay, arrivals do not depend on the clock. With means, the content of a push
     // decides how it is scaled.
     {"Cyclic",
      [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {

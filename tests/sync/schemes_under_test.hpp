@@ -36,7 +36,7 @@ struct UnderTest {
   friend void PrintTo(const UnderTest& tested, std::ostream* stream) { *stream << tested.name; }
 };
 
-/// Those of the library, a warm-up before one of them, and a scheme from outside
+/// The schemes of the library, a warm-up before one of them, and a scheme from outside
 /// (periodic_average.hpp).
 const std::vector<UnderTest>& schemes_under_test();
 

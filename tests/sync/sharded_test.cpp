@@ -138,7 +138,7 @@ TEST(ShardedSchemeTest, MakeReadyBringsTheOthersShares) {
   });
 }
 
-// Who never asks for a layer still trains with all of it.
+// A rank that never asks for a layer still trains with all of it.
 TEST(ShardedSchemeTest, TheNextIterationWaitsForWhatNobodyHasAskedFor) {
   World{3}.run([](transport::World& world) {
     Arrays arrays(world, {32, 1024});

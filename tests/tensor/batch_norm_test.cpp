@@ -33,7 +33,7 @@ using testing::ElementsAreArray;
 
 // Batch norm (+ residual) (+ ReLU) against plain loops in double.
 
-// What fp32 arithmetic with double sums keeps of a mean of 0.5 and a deviation of 2.
+// The rounding of fp32 arithmetic with double sums, for a mean of 0.5 and a deviation of 2.
 constexpr double rounding = 2e-6;
 
 // One layer, its data, and its results.

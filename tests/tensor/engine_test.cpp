@@ -1,4 +1,4 @@
-// What an Engine promises, and the memory that layers take of it.
+// The promises of an Engine, and the memory that layers take of it.
 
 #include <pmmintrin.h>
 
@@ -35,7 +35,7 @@ using rondo::test::CountingResource;
 using test::whole_tensor;
 using test::whole_values;
 
-// What an Engine promises: its thread count, its memory, and denormals flushed to zero.
+// The promises of an Engine: its thread count, its memory, and denormals flushed to zero.
 
 TEST(EngineTest, KnowsItsThreadsAndItsMemory) {
   CountingResource memory;
@@ -46,7 +46,7 @@ TEST(EngineTest, KnowsItsThreadsAndItsMemory) {
 
 TEST(EngineTest, RefusesToRunOnNoThread) { EXPECT_THROW(Engine(0), std::invalid_argument); }
 
-// What a host program has set is its own again.
+// An Engine gives the host program its own setting back.
 TEST(EngineTest, GivesTheHostProgramItsDenormalsBack) {
   const unsigned before = _mm_getcsr();
   {
@@ -149,7 +149,7 @@ TEST_P(DenormalTest, AreFlushedOnEveryThread) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, DenormalTest, testing::Values(1, 2, 4));
 
-// What memory_of() says that a layer takes, against what it takes.
+// The bytes that a layer takes according to memory_of(), against those that it really takes.
 
 /// Bytes that a `Layer` takes of an engine that has no other.
 template <typename Layer, typename Spec>

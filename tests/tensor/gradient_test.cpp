@@ -55,7 +55,7 @@ constexpr double rounding = 1e-5;
 constexpr float small_step = 0x1p-7F;
 constexpr double truncation = 5e-3;
 
-/// Of a layer with weights and `biases`, along its input and both.
+/// Checks a layer with weights and `biases`, along its input and both.
 template <class Layer, class Spec>
 void expect_slopes(const Spec& spec, std::int64_t biases) {
   Engine engine;

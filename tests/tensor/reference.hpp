@@ -1,7 +1,7 @@
 #pragma once
 
-// What the kernels must compute: plain loops in double over dense tensors, and for batch norm its
-// formulas on xtensor's expressions.
+// The results that the kernels must compute: plain loops in double over dense tensors, and for
+// batch norm its formulas on xtensor's expressions.
 
 #include <vector>
 
@@ -39,7 +39,7 @@ namespace rondo::tensor::reference {
 
 [[nodiscard]] Tensor pooling(const PoolingSpec& spec, const Tensor& x);
 
-/// Of several equal maxima the first gets the gradient.
+/// The first of several equal maxima gets the gradient.
 [[nodiscard]] Tensor pooling_backward(const PoolingSpec& spec, const Tensor& x, const Tensor& dy);
 
 /// Per channel; the variance is biased.

@@ -1,6 +1,6 @@
-// What `rondo bench` makes of its samples: the line and the table that follow from times,
-// patterns that tell wrong elements from right ones, what the report says, and how results are
-// checked.
+// The results that `rondo bench` makes of its samples: the line and the table that follow from
+// times, patterns that tell wrong elements from right ones, the text of the report, and how results
+// are checked.
 
 #include <array>
 #include <cstddef>
@@ -33,7 +33,7 @@ using testing::HasSubstr;
 using transport::Bfloat16;
 using transport::ReduceOp;
 
-// What `rondo bench` makes of its samples, and what it says about them.
+// The results that `rondo bench` makes of its samples, and its text about them.
 
 BenchRow row_of_a_mebibyte() {
   BenchRow row;
@@ -208,7 +208,7 @@ TEST(PatternSumTest, AddsUpWhatAllRanksGive) {
   EXPECT_EQ(Pattern<float>::reduced({0, 2, 4}, 5, ReduceOp::sum).count_wrong(sum), 0);
 }
 
-// What a bf16 cannot hold would be wrong by rounding alone.
+// A sum that a bf16 cannot hold would be wrong by rounding alone.
 TEST(PatternSumTest, StaysBelowWhatBfloat16HoldsOnManyRanks) {
   std::vector<int> ranks(1000);
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -34,7 +34,7 @@ Ended bench(const std::string& name, const std::vector<std::string>& more) {
   return rondo(words);
 }
 
-/// What a bench that succeeds prints: one array of rows and nothing else.
+/// The output of a bench that succeeds: one array of rows and nothing else.
 nlohmann::json printed(const Ended& ended) {
   EXPECT_EQ(ended.status, 0) << ended.err;
   return nlohmann::json::parse(ended.out);

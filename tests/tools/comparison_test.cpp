@@ -29,7 +29,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// What `rondo compare` reads from --schemes.
+// The schemes that `rondo compare` reads from --schemes.
 
 std::vector<std::string> labels(const std::vector<std::string>& lists) {
   std::vector<std::string> labels;
@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Mistake{"lazy,lazy", "would share the folder lazy"},
                     Mistake{"lazy:x='a b',lazy:x='a/b'", "would share the folder lazy-x=_a_b_"}));
 
-// What `rondo compare` makes of a run folder.
+// The record that `rondo compare` makes of a run folder.
 
 // Lines of metrics.jsonl, as a trainer would write them.
 
@@ -339,7 +339,7 @@ TEST_F(RunRecordTest, LeavesWhatIsNoCheckpointAmongCheckpoints) {
   EXPECT_FALSE(fs::exists(folder_.path() / "checkpoints" / "step-4"));
 }
 
-// What `rondo compare` computes from runs, and how its tables show it.
+// The numbers that `rondo compare` computes from runs, and how its tables show them.
 
 EpochRecord epoch(double accuracy, double seconds) {
   return {.accuracy = accuracy,

@@ -1,4 +1,4 @@
-// What `rondo doctor` makes of files of the kernel, which are made up here, and of measurements.
+// The findings of `rondo doctor` from measurements and from made-up files of the kernel.
 
 #include <cmath>
 #include <filesystem>

@@ -36,7 +36,7 @@ std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// What help lists below "Subcommands:".
+// The commands that help lists below "Subcommands:".
 std::set<std::string> commands_in_help(const Words& command) {
   Words words = command;
   words.emplace_back("--help");
@@ -62,7 +62,7 @@ class BashTest : public testing::Test {
     folder_.write("here/other.txt", "");
   }
 
-  // What bash offers for the last of `words`.
+  // The words that bash offers for the last of `words`.
   [[nodiscard]] Words complete(const Words& words) const {
     std::string line;
     for (const std::string& word : words) line += "'" + word + "' ";

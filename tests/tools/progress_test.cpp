@@ -1,4 +1,4 @@
-// What `rondo train` shows people.
+// The output of `rondo train` for people.
 
 #include "train/training.hpp"
 

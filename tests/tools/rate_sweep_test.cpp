@@ -1,4 +1,4 @@
-// What a learning-rate sweep tells: where the loss falls fastest, and where training diverges.
+// The results of a learning-rate sweep: where the loss falls fastest, and where training diverges.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -43,7 +43,7 @@ class ReportTest : public testing::Test {
     for (const std::string& name : names) words.push_back(at(name).string());
     return rondo(words);
   }
-  // What the page shows.
+  // The data that the page shows.
   [[nodiscard]] Json data() const {
     const std::string opening = R"(<script id="data" type="application/json">)";
     const std::string text = text_of(page());

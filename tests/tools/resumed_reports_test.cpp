@@ -1,5 +1,5 @@
-// What a report and a comparison make of runs that were resumed: extended, moved to other ranks, or
-// continued in another folder.
+// Reports and comparisons of runs that were resumed: extended, moved to other ranks, or continued
+// in another folder.
 
 #include <cmath>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What `rondo run` promises: where ranks run, and what it ends with.
+// The promises of `rondo run`: where ranks run, and with which status it ends.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

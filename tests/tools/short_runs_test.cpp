@@ -51,7 +51,7 @@ class ShortRunTest : public testing::Test {
     std::ifstream stream(folder() / name);
     return Json::parse(stream, nullptr, false);
   }
-  /// Those lines of metrics.jsonl.
+  /// The lines of metrics.jsonl for events of that name.
   [[nodiscard]] std::vector<Json> events(const std::string& name) const {
     std::vector<Json> found;
     std::ifstream stream(folder() / "metrics.jsonl");

@@ -62,7 +62,7 @@ bool write_and_close(int pipe) {
 TEST_F(StartUpTest, KeepsARequestForACheckpointUntilItTrains) {
   Program program(rondo_command({"train", "-n", "1", "--threads", "1", "--out", out(), "--set",
                                  "train.epochs=1", "--set", "checkpoint.keep=100", config()}));
-  // Of a program that has ended: an error here, and not the end of the test.
+  // A write to a program that has ended is an error here, and does not end the test.
   std::signal(SIGPIPE, SIG_IGN);
   const int launcher = open_for_reader(program, config());
   ASSERT_GE(launcher, 0);

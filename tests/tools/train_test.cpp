@@ -266,7 +266,7 @@ TEST_F(TrainTest, RefusesAConfigurationThatCanBeReadOnlyOnce) {
   EXPECT_THAT(ended.err, HasSubstr("/dev/null: every rank reads the configuration"));
 }
 
-// What ends a run, the status, and the line that says so once for all ranks.
+// A mistake that ends a run, the status, and the line that says so once for all ranks.
 struct Mistake {
   const char* name;
   std::vector<std::string> arguments;

@@ -253,7 +253,7 @@ TEST_F(TrainedModelTest, TakesNamesWithAPrefix) {
   EXPECT_THAT(trained.out, HasSubstr("all names begin with \"module.\", which is left out"));
 }
 
-// What stood there was replaced by the file, and `.part` files stayed.
+// The file once replaced whatever stood there, and `.part` files stayed.
 TEST_F(TrainedModelTest, WritesInThePlaceOfFilesAlone) {
   fs::create_directory(in("place"));
   ASSERT_EQ(::mkfifo(in("place/pipe").c_str(), 0600), 0);

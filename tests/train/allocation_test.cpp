@@ -105,7 +105,7 @@ TEST_P(AllocationTest, TakesTheMemoryOfAStepFromTheEngine) {
 INSTANTIATE_TEST_SUITE_P(Zoo, AllocationTest, testing::ValuesIn(test::quick_models()),
                          [](const auto& tested) { return tested.param; });
 
-// Of four ranks, which are threads, each with a part of every layer.
+// The same on four ranks, which are threads, each with a part of every layer.
 
 Model two_convolutions() {
   ModelBuilder builder("two", {1, 8, 8, 4}, 8);
@@ -115,7 +115,7 @@ Model two_convolutions() {
   return builder.finish();
 }
 
-/// What one rank of the replica needs for a step.
+/// The objects that one rank of the replica needs for a step.
 class Part {
  public:
   Part(transport::World& world, const Model& model, const LayerSplit& split)
@@ -140,7 +140,7 @@ class Part {
 class GridStepAllocationTest : public testing::TestWithParam<LayerSplit> {};
 
 // The transport's stores grow in the first steps, and later when a peer is further ahead than ever
-// before. What a layer allocates itself it would allocate in every step.
+// before. A layer that allocated memory itself would do so in every step.
 TEST_P(GridStepAllocationTest, DoesNotHappenInAStep) {
   const Model model = two_convolutions();
   const test::Samples samples = test::make_samples(model, 4);

@@ -1,4 +1,4 @@
-// What an allreduce costs by the planner: the way that a run would take, and who takes part.
+// The planner's cost of an allreduce: the way that a run would take, and who takes part.
 
 #include <gtest/gtest.h>
 
@@ -62,8 +62,8 @@ TEST(AllreduceCostTest, TheTableOfARunChoosesBetweenDoublingAndRings) {
   EXPECT_NEAR(allreduce_seconds(16'383, two, options), ring(16'383), rounding * 16'383);
 }
 
-// Of the bytes 7/8 are sent and added, and as many are sent back: 256 KiB between eight ranks
-// go this way by default.
+// 7/8 of the bytes are sent and added, and as many are sent back: 256 KiB between eight ranks go
+// this way by default.
 TEST(AllreduceCostTest, HalvingSendsEachByteTwiceAndAddsItOnce) {
   PlanOptions options = job(8);
   const double halving = 6 * alpha + beta * 65'536 * 0.875 * 2.25;

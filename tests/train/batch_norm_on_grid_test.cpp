@@ -26,7 +26,7 @@ using test::put_part;
 
 constexpr BatchNormLayer layer{.activation = tensor::Activation::relu, .residual = true};
 
-/// What a rank has of the layer, or a whole one.
+/// The arrays that a rank has of the layer, or those of a whole layer.
 struct Arrays {
   Arrays(const tensor::Shape& extents, const Box& box, const Range& channels)
       : x(part_of(test::filled(extents, Numbers::real, 1), box)),
@@ -97,7 +97,7 @@ struct Gathered {
   tensor::Tensor y, dx, dy;
 };
 
-/// What every rank's box should hold.
+/// The content that every rank's box should hold.
 Gathered expected_of(const Partition& x, ProcessGrid grid, BatchNormScope statistics) {
   tensor::Engine engine;
   Gathered expected(x.extents());

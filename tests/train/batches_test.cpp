@@ -256,7 +256,7 @@ TEST(BatchIteratorTest, RefusesFewerImagesThanReplicas) {
           "the 3 images of the training set leave some of 4 replicas without a sample"));
 }
 
-// What chooses a part of the original resamples it, which has kernels for so many.
+// An augmentation that chooses a part resamples it; resampling has kernels for so many channels.
 TEST(LoaderOptionsTest, PartsOfOriginalsHaveFourChannelsAtMost) {
   Experiment experiment;
   experiment.data.augment = {"random_resized_crop"};

@@ -75,7 +75,7 @@ TEST_F(Bf16TrainingTest, StepsAreThoseOfFp32ButForRounding) {
   }
 }
 
-// Of deep networks over few samples single gradients say little, but the loss does.
+// Single gradients of deep networks over few samples say little, but the loss says more.
 TEST_F(Bf16TrainingTest, EveryKindOfModelTrains) {
   constexpr std::int64_t batch = 4;
   constexpr double of_a_deep_loss = 0.1;
@@ -322,7 +322,7 @@ TEST_F(Bf16TrainingTest, LearnsOnEveryKindOfGrid) {
 
 // Refusals.
 
-// Of the first rank; all of them refuse.
+// The refusal by the first rank; all ranks refuse.
 std::string refusal(const Experiment& experiment, int ranks = 2) {
   std::string first;
   rondo::test::World{ranks}.run([&](transport::World& world) {

@@ -42,7 +42,7 @@ RankState state_of(int rank) {
   return state;
 }
 
-// Of both ranks the files are written, and one of them stops in its training.
+// The files of both ranks are written, but one of the ranks stops in its training.
 TEST(CheckpointWriterTest, ARankThatDoesNotComeIsNamedAfterADeadline) {
   const ScratchFolder run;
   transport::WorldOptions options;

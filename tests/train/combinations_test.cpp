@@ -376,7 +376,7 @@ TEST(KeyWithoutEffectTest, RecordedOnesAreRead) {
   EXPECT_EQ(parse_recorded(text, "e").update.period, 7);
 }
 
-// What a program called its data is taken as it is; what somebody sets now may be a slip.
+// A name that a program gave to its data is kept as it is; one that is set now may be a slip.
 TEST(KeyWithoutEffectTest, ARecordedNameMayBeAnyAndOneThatIsSetMayNot) {
   const std::string text = "[data]\nname = \"stripes\"\n[model]\nname = \"custom\"\n";
   EXPECT_EQ(parse_recorded(text, "e").data.name, "stripes");

@@ -102,7 +102,7 @@ TEST_F(ComputeTableTest, LayersTakeAsLongAsInAStep) {
   EXPECT_NEAR(factor(unsplit_work(model, 4).front()), all, 1e-9 * all);
 }
 
-// What does not grow with the samples counts less where there are more of them.
+// The part that does not grow with the samples counts less where there are more of them.
 TEST_F(ComputeTableTest, StepsOfMoreSamplesTellWhatIsFixed) {
   const Model model = make_model("lenet5");
   ComputeTable alone(1, file());
@@ -182,7 +182,7 @@ TEST_F(ComputeTableTest, UpdatesOfOtherOptimizersAndTeamsAreMeasuredAnew) {
   EXPECT_GT(team.runs(), 0);
 }
 
-// Of large models a part is measured.
+// Only a part of a large model's update is measured.
 TEST_F(ComputeTableTest, UpdatesOfModelsOfOtherSizesAreMeasuredAnew) {
   constexpr std::size_t large = 1 << 22;
   const auto measurements = [&](std::size_t parameters) {

@@ -28,7 +28,7 @@ const Case cases[] = {{{.outputs = 24, .activation = Activation::relu}, {6, 1, 1
                       {{.outputs = 19}, {5, 3, 2, 16}},
                       {{.outputs = 2, .activation = Activation::relu}, {1, 2, 2, 8}}};
 
-/// What ranks computed, put together; gradients of parameters are added over the replicas.
+/// The results of all ranks, put together; gradients of parameters are added over the replicas.
 struct Assembled {
   explicit Assembled(const WholeLayer& whole)
       : y(whole.y.shape()), dx(whole.dx.shape()), gradients(whole.gradients.size()) {}

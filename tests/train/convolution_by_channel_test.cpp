@@ -136,7 +136,7 @@ TEST(ChannelChainTest, ThreeLayersFollowEachOther) {
   expect_equal_chain({{2, 3}, {3, 2}, {2, 3}});
 }
 
-// What an odd number of W layers leaves behind is no obstacle for any of them.
+// Any grid can follow the layout that an odd number of W layers leaves behind.
 TEST(ChannelChainTest, AnyGridFollowsStationaryW) {
   expect_equal_chain({{2, 2}, x_of(4), y_of(4)});
   expect_equal_chain({{2, 2}, {2, 2}, {2, 2}});
@@ -232,7 +232,7 @@ TEST(ConvolutionInTilesTest, LayersFollowEachOtherWithoutAChangeOfLayout) {
   follow(rows, {{2, 2}, {2, 2}, y_of(4)});
 }
 
-/// What one rank of 4 gives for real numbers.
+/// The results of one rank of 4 for real numbers.
 struct Given {
   std::vector<float> y = {};
   std::vector<float> dx = {};

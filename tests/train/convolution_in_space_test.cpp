@@ -69,8 +69,8 @@ std::vector<Case> squares(tensor::Shape x, std::int64_t filters) {
   return cases;
 }
 
-/// What other layers of networks add: a bias and an activation, images in colour, and channels
-/// enough for the kernels of large layers.
+/// The features of other layers of networks: a bias and an activation, images in colour, and
+/// channels enough for the kernels of large layers.
 std::vector<Case> others() {
   const auto relu = tensor::Activation::relu;
   return {
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Grids, ConvolutionInSpaceTest,
                                          space(3, 1, 2)),
                          name_of);
 
-// What a convolution in space sends, when, and with what memory.
+// The messages of a convolution in space: what it sends, when, and with what memory.
 
 /// Elements that a rank has sent by each call of a kernel.
 struct Sent {

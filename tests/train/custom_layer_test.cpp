@@ -190,8 +190,8 @@ TEST(CustomLayerTest, ThePlannerFindsAUsablePlan) {
   EXPECT_EQ(work_of(make_model(scaled), {.ranks = 4, .batch = 8}, plans.front()).size(), 3U);
 }
 
-// What the compiler cannot see of a new kind of layer: that the configuration can describe it, and
-// that no source asks for single kinds, which would let a new one pass unseen.
+// The compiler cannot check this for a new kind of layer: the configuration can describe it, and no
+// source asks for single kinds, which would let a new one pass unseen.
 
 /// A model whose first layer is of that kind.
 Model model_with(const std::string& kind) {

@@ -25,7 +25,7 @@ using testing::Ne;
 
 constexpr tensor::Shape shape = {6, 5, 7, 3};
 
-// What becomes of ones.
+// The output for an input of ones.
 std::vector<float> drop(double probability, const RandomKey& key, tensor::Shape of = shape,
                         int threads = 1) {
   tensor::Engine engine(threads);

@@ -36,7 +36,7 @@ std::vector<Box> boxes() {
           {{0, 2}, {0, 4}, {0, 5}, {0, 3}}, {{0, 2}, {3, 3}, {0, 5}, {0, 3}}};
 }
 
-/// What memory that holds `held` has after `box` of `whole` was put into it, element by element.
+/// The content of memory for `held` after `box` of `whole` was put into it, element by element.
 std::vector<float> expected(const tensor::Tensor& whole, const Box& box, const Box& held,
                             float before) {
   tensor::Tensor after(copied);

@@ -25,7 +25,7 @@ using test::Recorder;
 using test::Samples;
 using testing::Each;
 
-// What a step promises its caller: order of calls, sums over samples, empty batches, evaluation.
+// The promises of a step: order of calls, sums over samples, empty batches, evaluation.
 
 constexpr double rounding = 2e-5;  // relative, for sums in another order
 
@@ -230,8 +230,8 @@ TEST(ExecutorTest, RunsNoReferenceKernelInTheZoo) {
 
 constexpr std::int64_t samples_per_batch = 4;
 constexpr float step = 4e-3F;
-// Of the largest slope in the block: the loss is computed in fp32, and differences of two losses
-// keep about three digits.
+// Relative to the largest slope in the block: the loss is computed in fp32, and differences of two
+// losses keep about three digits.
 constexpr double slope_tolerance = 1e-2;
 
 double loss_with(Network& net, const Samples& samples, std::size_t element, float value) {

@@ -191,8 +191,8 @@ TEST_F(FolderTest, PutsTheNextImageInThePlaceOfABrokenOne) {
               ElementsAre(HasSubstr("105.jpg: is no JPEG"), HasSubstr("106.jpg: is empty")));
 }
 
-// Of a file that is cut, some parts are whole. Which are seen depends on the epoch alone, and not
-// on what this loader has seen before.
+// Some parts of a file that is cut are whole. The epoch alone decides which parts are seen, and not
+// what this loader has seen before.
 TEST_F(FolderTest, ABrokenImageOfWhichPartsAreReadStandsForItselfWhereTheyAreWhole) {
   rondo::test::Bytes cut = rondo::test::jpeg_of(gradient_image(400, 50, 20));
   cut.resize(cut.size() / 2);

@@ -29,8 +29,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// What a model becomes on a grid: layouts, changes of layout between layers, and the parameters
-// that a rank holds.
+// A model on a grid: layouts, changes of layout between layers, and the parameters that a rank
+// holds.
 
 constexpr LayerSplit by_x{.kind = SplitKind::channel, .channels = {4, 1}};
 constexpr LayerSplit by_y{.kind = SplitKind::channel, .channels = {1, 4}};
@@ -262,7 +262,7 @@ std::shared_ptr<const LayerType> make_layer_type(const AskedLayer& layer) {
   return std::make_shared<Asked>(layer);
 }
 
-// Of 12 images 5 replicas have 2, 2, 3, 2 and 3.
+// 5 replicas have 2, 2, 3, 2 and 3 of 12 images.
 TEST(LoweringTest, CountsWhatReplicasOfOneSizeSendOnce) {
   std::vector<std::int64_t> images;
   const Model model = model_of({{"asked", AskedLayer{&images}, {0}}});
@@ -279,7 +279,7 @@ TEST(LoweringTest, CountsWhatReplicasOfOneSizeSendOnce) {
 
 using Readers = std::multiset<std::size_t>;  // layers
 
-// What a buffer holds: the gradient of `value`, from `readers` so far.
+// The content of a buffer: the gradient of `value`, from `readers` so far.
 struct Content {
   ValueId value = 0;
   Readers readers = {};

@@ -40,7 +40,7 @@ Experiment on_grid(Experiment::Grid grid) {
 
 Experiment four_ranks() { return on_grid({.channel = 2, .filter = 2}); }
 
-// What a rank holds after it has measured `mean` and `variance` so often, each time the same.
+// Sets the statistics of a rank that has measured the same `mean` and `variance` so often.
 void measure(const GridMembership& place, float mean, float variance, int times,
              std::span<float> statistics, float momentum = 0.1F) {
   for (int i = 0; i < times; ++i) place.shared_statistics().count(2, statistics);
@@ -126,7 +126,7 @@ TEST(GridStatisticsTest, StatisticsThatWereTakenWeighNothingOnRanksWithoutImages
   });
 }
 
-// Of the four ranks each two hold the same channels, of two tiles.
+// The ranks of each of two pairs hold the same channels, of two tiles.
 TEST(GridStatisticsTest, StatisticsOfTilesAreThoseOfTheirChannels) {
   const Model model = make_model("resnet8");
   const Experiment experiment = on_grid({.filter = 2, .height = 2});
@@ -183,7 +183,7 @@ class SlowRunTest : public testing::Test {
     alone_ = run_in(folder_.path(), 1, experiment_).last.test_loss;
   }
 
-  // Of the four ranks of a replica two never have an image.
+  // Two of the four ranks of a replica never have an image.
   void expect_same_on_four(const std::filesystem::path& resume = {}) {
     experiment_.grid = {.channel = 2, .filter = 2};
     const ScratchFolder other;

@@ -120,7 +120,7 @@ void descend(float rate, std::span<float> parameters, std::span<const float> gra
   }
 }
 
-/// What one rank comes to.
+/// The results of one rank alone.
 struct Reference {
   Reference(const Model& model, float rate)
       : network(model, {.training_batches = {images}, .evaluation_batch = images}),
@@ -188,7 +188,7 @@ class GridRank {
     return sum(loss);
   }
 
-  /// Of this rank's part of every gradient, the largest ||a - b|| / ||b||.
+  /// The largest ||a - b|| / ||b|| over this rank's parts of all gradients.
   [[nodiscard]] double farthest_gradient(const test::Network& network) const {
     double farthest = 0.0;
     for (std::size_t i = 0; i < layout_.parameters.size(); ++i) {

@@ -285,7 +285,7 @@ void copy(Image& all, const Box& box, Image& into, const Box& local) {
   });
 }
 
-/// What a rank has after the exchange: its needed box, from its own block and from its peers.
+/// A rank's image after the exchange: its needed box, from its own block and from its peers.
 Image exchanged(Image& all, const Partition& from, const std::vector<Box>& needs, int rank) {
   const Box& needed = needs[static_cast<std::size_t>(rank)];
   Image local(needed.shape(), -1);

@@ -56,7 +56,7 @@ std::string error(const Bytes& bytes) {
   return error_text<DataError>([&] { return read(bytes); });
 }
 
-// What decode_image() makes of a window.
+// The image that decode_image() makes of a window.
 Image reduced(const Bytes& bytes, const ImageWindow& window, std::int64_t height,
               std::int64_t width) {
   Image image{.shape = {1, height, width, 3}};
@@ -224,8 +224,8 @@ TEST(ImageFileTest, KeepsThePlaceOfAnEdgeAtEverySize) {
   }
 }
 
-// What lies around the window is left out of most JPEGs, but not of progressive ones, which have
-// the same coefficients: the results are the same bits, at every scale.
+// Most JPEGs are decoded without the pixels around the window, but progressive ones, which have the
+// same coefficients, are not: the results are the same bits, at every scale.
 class LeftOutPixelsTest : public testing::TestWithParam<std::array<int, 2>> {};
 
 TEST_P(LeftOutPixelsTest, ChangeNoOthers) {

@@ -63,7 +63,7 @@ class InferenceTest : public testing::Test {
     return metrics;
   }
 
-  // Of rank 0; all have the same.
+  // The result of rank 0; all ranks have the same.
   TestResult evaluated_on(int ranks, const Experiment& experiment) const {
     TestResult result;
     std::mutex mutex;

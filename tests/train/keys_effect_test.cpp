@@ -193,7 +193,7 @@ void expect_effects(const std::vector<Effect>& effects, int ranks) {
   }
 }
 
-// What differs below differs by the key, and not by chance.
+// Differences below come from the key, and not from chance.
 TEST(KeysEffectTest, EqualRunsEndWithEqualParameters) {
   for (const std::string& settings : {std::string(), lazy, k_step}) {
     EXPECT_EQ(parameters_after(settings, 2), parameters_after(settings, 2)) << settings;

@@ -1,4 +1,4 @@
-// What `rondo bench data` counts: batches that were decoded within its rounds, and no others.
+// `rondo bench data` counts batches that were decoded within its rounds, and no others.
 
 #include <rondo/train/loader_benchmark.hpp>
 

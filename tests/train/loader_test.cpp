@@ -1,4 +1,4 @@
-// What a Loader promises: every sample once an epoch, the same images whoever asks, and whenever.
+// The promises of a Loader: every sample once an epoch, the same images whoever asks, and whenever.
 
 #include <algorithm>
 #include <chrono>

@@ -135,7 +135,7 @@ void expect_agreement_on_one_rank(const Experiment& experiment) {
   expect_agreement(planned.bytes_per_rank, used_by(1, experiment), model.name);
 }
 
-/// Of the best plans of all grids.
+/// Checks the best plans of all grids.
 void expect_agreement_on_grids(int ranks, Experiment experiment) {
   const Model model = model_of_run(experiment);
   int grids = 0;
@@ -162,7 +162,7 @@ void expect_agreement_on_grid(int ranks, Experiment experiment, Strategy strateg
                    model.name + " by " + std::string(name_of(strategy)));
 }
 
-/// Of splits that no strategy has.
+/// Checks splits that no strategy has.
 void expect_agreement_on_tiles(Experiment experiment, const Experiment::Grid& grid) {
   const Model model = model_of_run(experiment);
   const GridChoice choice = choose_grid(model, grid, 4, experiment.train.global_batch);
@@ -262,9 +262,9 @@ TEST(PlannedMemoryTest, OfAnEpochWithAShortLastBatch) {
   expect_agreement_on_grids(2, experiment);
 }
 
-// What a scheme takes is small beside the activations of ResNet-20, and large beside those of
-// LeNet-5 with few samples. There oneDNN's own objects are large as well, so that only what is
-// counted is compared; SchemeMemoryTest of sync compares with what schemes allocate.
+// A scheme's memory is small beside the activations of ResNet-20, and large beside those of LeNet-5
+// with few samples. There oneDNN's own objects are large as well, so that only counted memory is
+// compared; SchemeMemoryTest of sync compares with what schemes allocate.
 
 Experiment few_samples(const std::string& scheme) {
   Experiment experiment = short_run("lenet5", 4);
@@ -377,7 +377,7 @@ TEST(PlannedMemoryTest, OfAWarmUpInBf16) {
 
 // The limit of a rank's memory: what is counted, and what the error says.
 
-/// What training on one rank is answered with.
+/// The answer to training on one rank.
 std::string refusal(const Experiment& experiment) {
   std::string answer;
   rondo::test::World{1}.run([&](transport::World& world) {

@@ -1,5 +1,5 @@
-// What a run writes while it goes on: metrics, losses, the turns of a cyclic run, times of
-// kernels.
+// The files that a run writes while it goes on: metrics, losses, the turns of a cyclic run, times
+// of kernels.
 
 #include <filesystem>
 #include <fstream>

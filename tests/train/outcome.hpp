@@ -15,7 +15,7 @@
 
 namespace rondo::train::test {
 
-/// What a run left on every rank.
+/// The results of a run on every rank.
 struct Outcome {
   ParameterLayout layout = {};                      // of rank 0
   std::vector<std::vector<float>> parameters = {};  // by rank

@@ -1,4 +1,4 @@
-// What a program brings of its own to a run, when it is refused, and when the run is gone on with.
+// A program's own parts: in a run, when they are refused, and when the run is resumed.
 
 #include <algorithm>
 #include <cstdint>
@@ -354,7 +354,7 @@ TEST(OwnPartsTest, ANumericErrorOfOneRankEndsAll) {
   });
 }
 
-// What all ranks refuse together leaves the World as it was.
+// A refusal by all ranks together leaves the World as it was.
 TEST(OwnPartsTest, AProgramMayTrainAgainAfterARefusal) {
   const Dataset dataset = make_shades();
   const Model model = small_model();
@@ -395,7 +395,7 @@ TEST(OwnPartsTest, ARefusedRunLeavesTheFolderAsItWas) {
   EXPECT_EQ(test::events(folder.path(), "start").size(), 1U);
 }
 
-// What a layer says of its output decides how much memory it gets for it.
+// The output that a layer states decides how much memory it gets for it.
 struct WrongLayer {
   std::function<tensor::Shape(const tensor::Shape&)> output = {};
 };

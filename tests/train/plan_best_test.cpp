@@ -1,5 +1,5 @@
-// What a split of one layer costs, worked out by hand, and where the search must end up when only
-// one thing matters. That it finds the best of all splits is shown in plan_search_test.
+// The cost of a split of one layer, worked out by hand, and the split that the search must find
+// when only one thing matters. plan_search_test shows that it finds the best of all splits.
 
 #include <algorithm>
 #include <cstdint>
@@ -72,7 +72,7 @@ std::vector<BestPlan> without_compute(const Model& model, const PlanOptions& opt
   return best_plans(model, options, FlopRate(infinity));
 }
 
-// Of the grids with replicas of `pr` ranks.
+// The best plan of the grids with replicas of `pr` ranks.
 BestPlan plan_on(int pr, const Model& model, const PlanOptions& options,
                  const FlopRate& costs = FlopRate(infinity)) {
   for (const BestPlan& plan : best_plans(model, options, costs)) {
@@ -178,7 +178,7 @@ TEST(PlanBestTest, SplitsSamplesWhereBackwardHidesTheReduction) {
               rounding * plan.seconds());
 }
 
-// Of the published network 2 x 256 took 289.1 ms and was the seventh, behind one of 293.4 ms.
+// For the published network, 2 x 256 took 289.1 ms and was seventh, behind one of 293.4 ms.
 TEST(PlanBestTest, GridsAreInTheOrderOfTheirSteps) {
   const PlanOptions options = job(512, 2048, {.alpha_seconds = 2e-6, .bandwidth = 6e9});
   const std::vector<BestPlan> plans =
@@ -234,7 +234,7 @@ TEST(PlanBestTest, HidesTheHaloOfDyBehindGradientsOfWeights) {
   EXPECT_NEAR(plan.layers[0].reduction_seconds, weights_of_first, rounding * weights_of_first);
 }
 
-// Of one sample, x has 1.4 times as many elements as the weights. Halves of the image, in each of
+// For one sample, x has 1.4 times as many elements as the weights. Halves of the image, in each of
 // which two ranks split the filters, gather half of x, and each half of the weights is added up by
 // two ranks. Filters alone gather three quarters of x; images alone add up all weights.
 TEST(PlanBestTest, SplitsAConvolutionInSpaceAndByChannelWhereThatIsLess) {
@@ -376,7 +376,7 @@ TEST(PlanBestTest, CountsRedistributedValuesAndTheirGradients) {
   EXPECT_GE(plan.bytes_per_rank, 4 * (values + 4 * parameters + 2 * read));
 }
 
-// Of 4 samples in 4 micro-batches one is held at a time; there is the sum of gradients over
+// 4 samples in 4 micro-batches: a rank holds one sample at a time, and the sum of gradients over
 // micro-batches, too.
 TEST(PlanBestTest, HoldsOnePieceOfABatchAtATime) {
   PlanOptions options = job(1, 4);

@@ -1,5 +1,5 @@
-// What the planner counts of a plan, against what ranks do: the parts of arrays that they hold,
-// what their layers send, and the memory that an executor makes room for.
+// The planner's counts for a plan, against what ranks do: the parts of arrays that they hold, the
+// data that their layers send, and the memory that an executor makes room for.
 
 #include <algorithm>
 #include <cstddef>
@@ -96,7 +96,7 @@ TEST(PlanLayoutsTest, KnowTheLargestBox) {
   }
 }
 
-// Of the ranks of the last replica: it has most samples, and others may meet other blocks.
+// Looks at the last replica's ranks: it has most samples, and others may meet other blocks.
 TEST(PlanLayoutsTest, ReceiveWhatRedistributionsReceive) {
   for (const ProcessGrid& grid : grids) {
     for (const tensor::Shape& shape : shapes) {
@@ -118,8 +118,8 @@ TEST(PlanLayoutsTest, ReceiveWhatRedistributionsReceive) {
   }
 }
 
-// What the planner counts for the rank that receives most, by a formula that is as fast on a
-// thousand ranks as on two, against LayerType::traffic(), which goes through all ranks.
+// The planner's counts for the rank that receives most, by a formula that is as fast on a thousand
+// ranks as on two, against LayerType::traffic(), which goes through all ranks.
 
 /// Reads its input behind a convolution, so that it has a gradient; followed by another layer.
 Model model_with(Experiment::Layer layer) {
@@ -241,8 +241,8 @@ TEST(PlanTrafficTest, HalosGoBetweenNodesOnlyWhereNeighboursAreOnOthers) {
   EXPECT_EQ(seconds_if(fast, fast, element_bytes), row);
 }
 
-// Of three ranks each on nodes of four only the first replica lies on one node; all wait for those
-// whose halos cross a border.
+// With three ranks each on nodes of four, only the first replica lies on one node; all replicas
+// wait for those whose halos cross a border.
 TEST(PlanTrafficTest, HalosOfReplicasOverTheBordersOfNodesAreNotThoseOfANode) {
   const Model model = model_with({.kind = "max_pooling", .window = 3, .stride = 1, .padding = 1});
   PlanOptions options = seconds_count_elements(12, 8);
@@ -331,7 +331,7 @@ TEST(PlanMemoryTest, APlanHasRoomForAllValuesAndGradients) {
   }
 }
 
-// What the last layer reads of a replica is more than any layer writes on one.
+// The last layer reads more of a replica's values than any layer writes on one rank.
 TEST(PlanMemoryTest, APlanHasRoomForGradientsOfRedistributedValues) {
   const Model model = {.name = "wide",
                        .input = {1, 8, 8, 3},
@@ -351,7 +351,7 @@ struct SlowUpdates final : ComputeCosts {
   }
 };
 
-// Samples divide no update, channels do. What messages take is nothing beside either.
+// Splits by sample divide no update, by channel they do. Messages take almost no time beside it.
 TEST(PlanCountsTest, TheUpdateIsThatOfWhatARankHolds) {
   const Model model = {.name = "two",
                        .input = {1, 2, 2, 64},

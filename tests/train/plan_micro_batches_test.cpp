@@ -30,7 +30,7 @@ PlanOptions job(int ranks, std::int64_t batch) {
           .paths = transport::AllreducePaths("ring:0-max")};
 }
 
-// Of the grids with replicas of `pr` ranks.
+// The best plan of the grids with replicas of `pr` ranks.
 BestPlan plan_on(int pr, const Model& model, const PlanOptions& options, const FlopRate& costs) {
   for (const BestPlan& plan : best_plans(model, options, costs)) {
     if (plan.grid.pr == pr) return plan;

@@ -382,8 +382,8 @@ TEST(PlanTest, RefusesOptionsThatMakeNoSense) {
               HasSubstr("bandwidth"));
 }
 
-// What Gholami et al. (SPAA 2018) found for the AlexNet of 2012 with alpha = 2 us, 6 GB/s, fp32 and
-// B = 2048: the closed forms say the same.
+// The results of Gholami et al. (SPAA 2018) for the AlexNet of 2012 with alpha = 2 us, 6 GB/s, fp32
+// and B = 2048: the closed forms say the same.
 
 constexpr std::int64_t published_batch = 2048;
 constexpr std::size_t convolutions = 5;

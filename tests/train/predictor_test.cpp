@@ -58,7 +58,7 @@ TEST_P(PredictorTest, GivesTheLogitsOfTheUnfoldedModel) {
   const auto logits = predictor.logits(samples.images, images);
 
   ASSERT_EQ(logits.size(), expected.size());
-  // Of MobileNet's 52 convolutions many give little more than the mean that is taken off again.
+  // Many of MobileNet's 52 convolutions give little more than the mean that is taken off again.
   const double tolerance = GetParam() == "mobilenet_v2" ? 5e-4 : 1e-5;
   EXPECT_LT(test::relative_distance(logits, expected), tolerance);
 }

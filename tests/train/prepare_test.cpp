@@ -1,4 +1,4 @@
-// What ranks agree on before a run, and how they end alike when one of them fails.
+// The agreement of ranks before a run, and how they end alike when one of them fails.
 
 #include <algorithm>
 #include <cstddef>
@@ -121,7 +121,7 @@ TEST(LoadRunTest, RefusesAModelThatItDoesNotKnow) {
               AllOf(HasSubstr("model.name: "), HasSubstr("lenet6"), HasSubstr("resnet20")));
 }
 
-// What ranks agree on before a run: the configuration, the data, and the grid that was chosen.
+// The agreement of ranks before a run: the configuration, the data, and the grid that was chosen.
 
 using Change = std::function<void(Experiment& experiment)>;
 
@@ -521,7 +521,7 @@ TEST(EndTogetherTest, WordsInATextAreNoType) {
   });
 }
 
-// What aborts a World elsewhere says nothing of a type.
+// An abort of the World from elsewhere says nothing of a type.
 TEST(EndTogetherTest, AnAbortOfSomebodyElseStaysOne) {
   World{2}.run([](transport::World& world) {
     if (world.rank() == 1) return world.abort("enough");

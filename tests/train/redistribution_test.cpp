@@ -1,4 +1,4 @@
-// Who sends which box to whom: every pair of layouts, played through on arrays of element numbers.
+// The boxes that ranks send to each other: every pair of layouts, on arrays of element numbers.
 
 #include <algorithm>
 #include <cstddef>

@@ -32,7 +32,7 @@ using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 
-// Of all ranks alike under synchronous updates, momenta included: only sums are added up in
+// All ranks are alike under synchronous updates, momenta included: only sums are added up in
 // another order.
 TEST(ResumeElsewhereTest, OtherRanksGoOnFromTheAverage) {
   const Experiment experiment = experiment_of("synchronous");

@@ -122,7 +122,7 @@ inline void run_until_killed(const std::filesystem::path& folder, int ranks,
   return lines;
 }
 
-/// Of a file; empty when there is none.
+/// The contents of a file; empty when there is none.
 [[nodiscard]] inline std::string contents(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};

@@ -157,8 +157,8 @@ TEST(ScalingTest, SmallLayersGoTogether) {
   expect_near(step(keys, on(2)), reduced + update);
 }
 
-// What backward cannot hide is kept short: a quarter of a bucket holds one convolution of 576
-// bytes.
+// The part that backward cannot hide is kept short: a quarter of a bucket holds one convolution of
+// 576 bytes.
 TEST(ScalingTest, TheLastBucketIsSmall) {
   Experiment::Update keys = scheme("synchronous");
   keys.bucket_bytes = 2600;
@@ -246,7 +246,7 @@ TEST(ScalingTest, FragmentsAreAveragedOneByOne) {
   expect_near(step(keys, on(4)), end + update + 4 * left / 8);
 }
 
-// Of 8 steps, 2 and 4 and 6 end with a mean of two ranks, and 8 with one of all four.
+// Steps 2, 4 and 6 of 8 end with a mean of two ranks, and step 8 with one of all four.
 TEST(ScalingTest, GroupsAverageMoreOften) {
   Experiment::Update keys = scheme("hierarchical");
   keys.period = 8;
@@ -255,7 +255,7 @@ TEST(ScalingTest, GroupsAverageMoreOften) {
   expect_near(step(keys, on(4)), end + update + (3 * allreduce2(all) + allreduce4(all)) / 8);
 }
 
-// Of 16 steps, 4 and 12 end with a mean of two ranks, 8 with one of four, and 16 with one of all.
+// Steps 4 and 12 of 16 end with a mean of two ranks, 8 with one of four, and 16 with one of all.
 TEST(ScalingTest, LevelsAverageWhereNoSlowerOneDoes) {
   Experiment::Update keys = scheme("hierarchical");
   keys.period = 16;
@@ -354,7 +354,7 @@ TEST(ScalingTest, WorkersComputeNoMoreThanTheirCap) {
   EXPECT_EQ(step(keys, on(4)), step(scheme("cyclic"), on(4)));
 }
 
-// Of 8 handovers 6 stay on a node.
+// 6 of 8 handovers stay on a node.
 TEST(ScalingTest, TheStoreTravelsOnceForEachNode) {
   Experiment::Update keys = scheme("cyclic");
   keys.delay = "fixed";

@@ -38,7 +38,7 @@ Experiment with_plugin(const std::string& file, const TextTable& settings = {}) 
 
 std::string elastic_averaging() { return std::getenv("RONDO_ELASTIC_AVERAGING"); }
 
-// What rank 0 has of a run.
+// The results of a run on rank 0.
 struct PluginRun {
   std::string hash = {};  // empty where it was stopped
   int steps = 0;          // that this part of it has done

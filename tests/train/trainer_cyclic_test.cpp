@@ -133,7 +133,7 @@ TEST(TrainerCyclicTest, AReplayGivesTheSameBits) {
   EXPECT_EQ(replayed.test_loss, recorded.test_loss);
 }
 
-/// Of the parameters at the end of each epoch of the run in `folder`.
+/// The digests of the parameters at the end of each epoch of the run in `folder`.
 std::vector<std::string> digests_of(const std::filesystem::path& folder) {
   std::vector<std::string> digests;
   for (const json& epoch : lines_of(folder, "epoch")) digests.push_back(epoch.at("parameter_hash"));
@@ -163,7 +163,7 @@ TEST(TrainerCyclicTest, AReplayMayHaveFewerOrMoreEpochs) {
   }
 }
 
-// What the end of a run pushes is in its metrics alone.
+// The pushes at the end of a run are in its metrics alone.
 TEST(TrainerCyclicTest, ATraceEndsWithParks) {
   const ScratchFolder folder;
   train_in(folder.path(), 2, cyclic(1));
@@ -282,7 +282,7 @@ bool has_skip(const CyclicEpoch& epoch) {
                              [](const json& turn) { return turn.at("kind") == "skip"; });
 }
 
-// Of two mini-batches in which the token comes no more than once, one is left for the next turn.
+// If the token comes at most once in two mini-batches, one of them is left for the next turn.
 TEST(TrainerCyclicTest, OnlyWithADynamicDelayAWorkerComputesOnUntilItsTurn) {
   EXPECT_TRUE(has_turn_of_several(alternating_epoch_of("update.delay=dynamic")));
   EXPECT_FALSE(has_turn_of_several(epoch_of("update.delay=fixed")));

@@ -175,7 +175,7 @@ TEST(TrainerGridTest, ARankDecodesOnlyTheSamplesThatItReads) {
   EXPECT_NEAR(losses[1], losses[0], tolerance * losses[0]);
 }
 
-// Of 8 x 8 x 2, with 3 classes.
+// A model for images of 8 x 8 x 2, with 3 classes.
 Experiment custom_model(const std::string& layers) {
   Experiment experiment = parse_experiment(
       "data.name = 'synthetic'\n[model]\nname = 'custom'\ninput = [8, 8, 2]\nclasses = 3\n"
@@ -314,7 +314,7 @@ TEST(TrainerGridTest, AGroupCountsEveryParameterOnce) {
   }
 }
 
-/// Of activations, and of gradients as they are sent.
+/// The types of activations, and of gradients as they are sent.
 struct Types {
   tensor::DataType activations = tensor::DataType::f32;
   tensor::DataType gradients = tensor::DataType::f32;

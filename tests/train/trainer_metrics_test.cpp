@@ -1,4 +1,4 @@
-// What a run leaves behind, and runs that cannot be.
+// The results that a run leaves behind, and runs that are impossible.
 
 #include <algorithm>
 #include <array>
@@ -30,7 +30,7 @@ using test::small_experiment;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
-// What a run tells: the observer, and metrics.jsonl with every name that docs/metrics.md lists.
+// The reports of a run: the observer, and metrics.jsonl with every name that docs/metrics.md lists.
 
 constexpr std::uint64_t ranks = 2;
 
@@ -155,8 +155,8 @@ TEST(TrainerMetricsTest, EpochFiguresAreOfTheEpochAlone) {
   }
 }
 
-// In 9 steps every gradient goes to the other rank once, and its sum back: 2 (P-1) times the
-// bytes of the gradients a step, over all ranks. What the trainer itself reduces is not counted.
+// In 9 steps every gradient goes to the other rank once, and its sum back: 2 (P-1) times the bytes
+// of the gradients a step, over all ranks. Reductions by the trainer itself are not counted.
 TEST(TrainerMetricsTest, BytesSentAreThoseOfTheScheme) {
   const auto parameters = lines_of("start").at(0).at("parameters").get<std::uint64_t>();
   for (const EpochMetrics& epoch : told().epochs) {
@@ -205,7 +205,7 @@ TEST(TrainerMetricsTest, ProgressIsToldAfterEveryStep) {
 
 // Figures that the run above has none of, or none that are known beforehand.
 
-/// What rank 0 was told by a run on two ranks.
+/// The figures that rank 0 got from a run on two ranks.
 struct Figures {
   std::vector<EpochMetrics> epochs = {};
   RunSummary end = {};
@@ -264,7 +264,7 @@ TEST(TrainerFiguresTest, ALateRankIsWaitedFor) {
     waiting += epoch.seconds * epoch.wait_share;
     communicating += epoch.seconds * epoch.communication_share;
   }
-  // What a scheme still moves after the last epoch counts, too.
+  // Data that a scheme still moves after the last epoch count, too.
   EXPECT_GE(figures.end.training_seconds, seconds - 1e-9);
   EXPECT_GE(figures.end.wait_seconds, waiting - 1e-9);
   EXPECT_GE(figures.end.communication_seconds, communicating - 1e-9);
@@ -416,7 +416,7 @@ TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanksAlike) {
                                  options);
 }
 
-// Of 9 steps an epoch, the run ends after the 11th.
+// An epoch has 9 steps; the run ends after the 11th step.
 TEST(TrainerSweepTest, EndsWhereItDivergesAndEvaluatesNothing) {
   Experiment experiment = small_experiment();
   experiment.train.epochs = 4;

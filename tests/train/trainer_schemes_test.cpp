@@ -135,7 +135,7 @@ TEST(TrainerSchemesTest, ASlowLinkMakesMoreLayersLazy) {
               testing::ElementsAre("first", "second"));
 }
 
-// What the measurement computes leaves no trace: with windows of one the run is synchronous.
+// The computations of the measurement leave no trace: with windows of one the run is synchronous.
 TEST(TrainerSchemesTest, MeasuringLeavesParametersAndStatisticsAlone) {
   Experiment experiment = experiment_of("lazy", "resnet8");
   experiment.update.max_interval = 1;
@@ -208,7 +208,7 @@ TEST(TrainerSchemesTest, AveragesAreCountedAsTheyAreDue) {
   EXPECT_EQ(summary.synchronous_bytes, 8 * bytes);
 }
 
-/// Of rank 0 in steps 2 to 39, in which it writes no log line. A few are about time.
+/// The operations of rank 0 in steps 2 to 39, in which it writes no log line. A few are about time.
 std::uint64_t operations_in_steps(const Experiment& base) {
   Experiment experiment = base;
   experiment.data.training = 24 * 50;
@@ -377,7 +377,7 @@ TEST(TrainerSchemesTest, QsrHasItsRoundsInAWarmUpOfTheLearningRate) {
   EXPECT_EQ(train_on(2, experiment).parameters, constant.parameters);
 }
 
-// Of 32 steps, in which the loss falls to a hundredth.
+// The number of averages in 32 steps, in which the loss falls to a hundredth.
 std::uint64_t averages_in_rounds(int ranks, const std::string& settings) {
   const Experiment experiment = test::tiny_experiment(
       "update.scheme=k_step update.warmup_epochs=0 update.period=4 optimizer.schedule=constant "

@@ -364,7 +364,7 @@ TEST_F(SafetensorsTest, NamesAFileThatItCannotReadOrWrite) {
       HasSubstr("nowhere/model.safetensors: cannot be written, because there is no folder "));
 }
 
-// What a run leaves of its model, and what another begins with.
+// The model that a run leaves, and the model from which another run begins.
 
 Experiment tiny(const std::string& model) {
   Experiment experiment;

@@ -1,6 +1,6 @@
-// What a World's links, and computing on its ranks, are measured to cost, and how ranks lie on
-// nodes. No time is asserted but that of injected delays, which nothing can undercut, and that four
-// ranks which share a core are slower than one.
+// The measured costs of a World's links and of computing on its ranks, and how ranks lie on nodes.
+// No time is asserted but that of injected delays, which nothing can undercut, and that four ranks
+// which share a core are slower than one.
 
 #include <algorithm>
 #include <chrono>
@@ -37,7 +37,7 @@ TEST(WorldCostsTest, MeasuresTheLinkBetweenNodesAndWithinThem) {
     const WorldCosts costs = measure_world(world);
     if (world.rank() != 0) return;
     EXPECT_GE(costs.fabric.alpha_seconds, 2e-3);
-    // Of the larger size as a whole: where others use the machine, both numbers may be too high.
+    // The larger size as a whole: where others use the machine, both numbers may be too high.
     constexpr double bytes = 512.0 * 1024.0;
     EXPECT_GE(costs.fabric.alpha_seconds + bytes / costs.fabric.bandwidth, 2e-3 + bytes / 1e8);
     EXPECT_GT(costs.node.alpha_seconds, 0.0);

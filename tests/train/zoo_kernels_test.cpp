@@ -51,8 +51,8 @@ class ZooKernelsTest : public testing::Test {
     }
   }
 
-  /// What ranks run where the channels and filters of convolutions are cut into parts, and the
-  /// outputs of fully connected layers.
+  /// Makes the kernels that ranks run where the channels and filters of convolutions are cut into
+  /// parts, and the outputs of fully connected layers.
   void make_parts(const Model& model, std::int64_t images, ChannelGrid grid) {
     const std::vector<tensor::Shape> shapes = shapes_of(model, images);
     for (const LayerSpec& whole : model.layers) {

@@ -181,7 +181,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& tested) {
 
 INSTANTIATE_TEST_SUITE_P(Zoo, EveryModelTest, testing::ValuesIn(model_names()), test_name);
 
-// What shapes_of() refuses: each message names the layer and says what is wrong.
+// Models that shapes_of() refuses: each message names the layer and says what is wrong.
 
 constexpr FullyConnectedLayer classes{.outputs = 2};
 constexpr BatchNormLayer sum{.residual = true};
@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
 // The networks for ImageNet's images: parameters as published, shapes, and a step on smaller
 // images, where a step takes little time.
 
-// What torchvision publishes; alexnet-2012: its 62,367,776 weights and 10,568 biases.
+// The counts that torchvision publishes; alexnet-2012: its 62,367,776 weights and 10,568 biases.
 const std::vector<std::pair<std::string, std::size_t>> published = {
     {"alexnet", 61'100'840},         {"alexnet-2012", 62'378'344}, {"vgg11", 132'863'336},
     {"vgg11_bn", 132'868'840},       {"vgg16", 138'357'544},       {"vgg16_bn", 138'365'992},
@@ -352,7 +352,7 @@ INSTANTIATE_TEST_SUITE_P(SmallImages, LargeModelStepTest,
                                          std::pair{"mobilenet_v2", 32}),
                          [](const auto& tested) { return tested.param.first; });
 
-// What `rondo bench model` is made of: a row for every kernel, and sums that agree with them.
+// The parts of `rondo bench model`: a row for every kernel, and sums that agree with them.
 
 std::set<std::string> rows_of(const PrimitiveTimes& times) {
   std::set<std::string> rows;

@@ -92,7 +92,7 @@ TEST(AdoptionTest, OfNothingIsNothing) {
   });
 }
 
-// What the ranks moved tells which protocol it was.
+// Returns how many bytes the ranks moved, which tells the protocol.
 std::uint64_t allreduce(World& world, std::span<float> data) {
   std::ranges::fill(data, static_cast<float>(world.rank() + 1));
   world.communicator().barrier().wait();

@@ -72,8 +72,8 @@ TEST(AlgorithmTableTest, TheDefaultsAreTables) {
   }
 }
 
-// What a planner asks is what a World picks.
-// A quarter of what an owner has, but no shard below 512 KiB.
+// A planner gets the choice that a World makes.
+// A shard is a quarter of what an owner has, but not below 512 KiB.
 TEST(AllreducePathsTest, CutsLongAllreducesIntoBlocks) {
   constexpr std::size_t mebibyte = std::size_t{1} << 20U;
   EXPECT_EQ(AllreducePaths::blocks(4096, 1, 2), 1);

@@ -101,7 +101,7 @@ class LongArray {
   std::uint8_t* base_ = nullptr;
 };
 
-// What a rank has. The arrays are mapped once: the pages of one are a million.
+// The arrays of a rank. They are mapped once: the pages of one are a million.
 struct Arrays {
   LongArray in, out;
 

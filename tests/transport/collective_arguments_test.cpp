@@ -1,5 +1,5 @@
-// What collectives refuse at the call: sizes, counts and roots that do not fit, overlapping
-// buffers, and reductions of bits for numbers that have none.
+// The arguments that collectives refuse at the call: sizes, counts and roots that do not fit,
+// overlapping buffers, and reductions of bits for numbers that have none.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What every collective promises its callers inside a node: the exact result, and that all other
-// memory stays as it was; also when it is repeated, when several are pending, and when a peer is
-// lost. One suite for all collectives and all ways to call them.
+// The promises of every collective to its callers inside a node: the exact result, and that all
+// other memory stays as it was; also when it is repeated, when several are pending, and when a peer
+// is lost. One suite for all collectives and all ways to call them.
 
 #include <algorithm>
 #include <cstddef>
@@ -227,7 +227,7 @@ class Buffers {
   [[nodiscard]] std::int32_t sum(std::size_t i) const {
     return static_cast<std::int32_t>(ranks_ * (ranks_ - 1) / 2 * 1'000'003 + ranks_ * (i + round_));
   }
-  // What this rank receives.
+  // The result that this rank receives.
   [[nodiscard]] std::int32_t result(std::size_t row, std::size_t column) const {
     switch (call_.collective) {
       case Collective::allreduce:

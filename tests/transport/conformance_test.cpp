@@ -1,5 +1,5 @@
-// What every collective promises, whatever carries it: one suite, instantiated for every backend. A
-// backend that is not built is missing from the list of tests.
+// The promises of every collective, whatever carries it: one suite, instantiated for every backend.
+// A backend that is not built is missing from the list of tests.
 
 #include <algorithm>
 #include <atomic>
@@ -377,7 +377,7 @@ transport::Float16 from_float(float value) {
   return {std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))};
 }
 
-/// What a rank gives; the result of all fits into every type.
+/// The number that a rank gives; the result of all fits into every type.
 int given(ReduceOp op, int rank, int ranks, std::size_t i) {
   const int low = static_cast<int>(i % 3);
   switch (op) {

@@ -1,4 +1,4 @@
-// What a rank remembers of others that have gone.
+// A rank's records of others that have gone.
 
 #include <cstdint>
 #include <optional>

@@ -191,7 +191,7 @@ class StallsTest : public testing::Test {
   }
   Stalls& stalls() { return world->stalls(); }
 
-  // Of operations that two threads wait for. Only where they lie counts.
+  // Two threads wait for these operations. Only their addresses count.
   OperationRecord first;
   OperationRecord second;
   Lists told;

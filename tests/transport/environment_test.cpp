@@ -1,4 +1,4 @@
-// What a launcher tells a rank.
+// The information that a launcher gives to a rank.
 
 #include "bootstrap/environment.hpp"
 

@@ -27,7 +27,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Counts = std::vector<std::size_t>;
 
-// What rank `rank` sends to rank `peer` at place i.
+// The value that rank `rank` sends to rank `peer` at place i.
 std::int32_t value_of(int rank, int peer, std::size_t i) {
   return rank * 1'000'000 + peer * 10'000 + static_cast<std::int32_t>(i % 9'000);
 }

@@ -1,5 +1,5 @@
-// What goes wrong in flight is an error that tells who, where and in what; never a hang. The first
-// suite runs on one node and on all ways between nodes, the second has what only one node shows.
+// A failure in flight is an error that tells who, where and in what; never a hang. The first suite
+// runs on one node and on all ways between nodes, the second has what only one node shows.
 
 #include <algorithm>
 #include <atomic>
@@ -32,7 +32,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-// What waiting for `request` throws.
+// The error that waiting for `request` throws.
 std::optional<Error> error_of(Request request) {
   try {
     request.wait();

@@ -29,7 +29,7 @@ constexpr int ranks = 4;
   return test::World(ranks, options);
 }
 
-/// What `rank` sends for a collective of which every rank has so many bytes in and out.
+/// The traffic of `rank` for a collective of which every rank has so many bytes in and out.
 LinkTraffic traffic_of(LinkAlgorithm algorithm, Collective collective, std::size_t in,
                        std::size_t out, int rank) {
   Posted posted;
@@ -41,7 +41,7 @@ LinkTraffic traffic_of(LinkAlgorithm algorithm, Collective collective, std::size
                          Group().segment_bytes);
 }
 
-/// What the rank has sent while `body` ran, to ranks of any node.
+/// The traffic that the rank has sent while `body` ran, to ranks of any node.
 template <typename Body>
 LinkTraffic sent_during(World& world, Body body) {
   const Counters begin = world.counters();
@@ -60,7 +60,7 @@ class FlatTest : public testing::TestWithParam<std::size_t> {
   [[nodiscard]] static LinkAlgorithm of_allreduce() {
     return bytes() < (std::size_t{16} << 10U) ? LinkAlgorithm::doubling : LinkAlgorithm::ring;
   }
-  /// Of all ranks together: 0 + 1 + 2 + 3, and 4 times the index.
+  /// The sum over all ranks is 0 + 1 + 2 + 3, and 4 times the index.
   [[nodiscard]] static Ints values(int rank, std::size_t number) {
     Ints data(number);
     for (std::size_t i = 0; i < number; ++i) data[i] = rank + static_cast<std::int32_t>(i);

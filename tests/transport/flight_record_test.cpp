@@ -1,4 +1,4 @@
-// What the flight recorder remembers of a rank's operations, and who writes it to a file when.
+// The operations of a rank in the flight recorder, and who writes them to a file when.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -43,7 +43,7 @@ json read(const std::filesystem::path& path) {
   return json::parse(file);
 }
 
-// What `world` has recorded so far.
+// The record that `world` has made so far.
 json record_of(const World& world) {
   const ScratchFolder folder;
   world.dump_flight_record(folder.path() / "record.json");
@@ -266,7 +266,7 @@ TEST(FlightRecordTest, UsesLogsOfDestroyedCommunicatorsAgain) {
   });
 }
 
-// What spans nodes is made of more communicators than its user knows.
+// A communicator that spans nodes is made of more communicators than its user knows.
 TEST(FlightRecordTest, ShowsACommunicatorThatSpansNodesAsOne) {
   test::World(test::Backend::hierarchy, 4).run([](World& world) {
     std::vector<float> data(50'000, 1.0F);
@@ -470,7 +470,7 @@ TEST_F(InheritedRecordTest, IsNotWrittenWhenNobodyRecorded) {
   EXPECT_FALSE(std::filesystem::exists(file_of(folder, 0)));
 }
 
-// What the thread sanitizer sees: one thread names the folder while another one ends the job.
+// A case for the thread sanitizer: one thread names the folder while another one ends the job.
 TEST(FlightRecordTest, IsWrittenWholeWhenAnotherThreadAbortsWhileTheFolderIsBeingSet) {
   const ScratchFolder folders;
   const std::filesystem::path one = folders.path() / "the-first-of-two-folders";

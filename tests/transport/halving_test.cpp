@@ -114,7 +114,7 @@ TEST_P(HalvingTest, NamesTheRankThatIsMissing) {
   for (const int absent : {0, 1, ranks - 1}) {
     world(ranks).run_without(absent, [absent](World& world) {
       std::vector<std::int32_t> data(1000, 1);
-      // Who needs nothing of the absent rank may be done before.
+      // Ranks that need nothing of the absent rank may be done before.
       Request first = world.communicator().allreduce(std::span(data));
       Request second;
       try {

@@ -41,7 +41,7 @@ class HeaderExchangeTest : public testing::Test {
     }
   }
 
-  /// What a communicator does when the operation is posted.
+  /// The calls that a communicator makes when the operation is posted.
   void begin(std::size_t rank,
              HeaderExchange::Carrying carrying = HeaderExchange::Carrying::allowed) {
     headers_[rank].begin(header, carrying);
@@ -51,7 +51,7 @@ class HeaderExchangeTest : public testing::Test {
     begin(0, carrying);
     begin(1, carrying);
   }
-  /// What it does after the first step.
+  /// The call that it makes after the first step.
   void send_header(std::size_t rank) { channels_[rank]->send_header(headers_[rank]); }
   /// And before each step.
   void progress(std::size_t rank) {

@@ -64,7 +64,7 @@ TEST_P(HierarchicalFaultsTest, NamesTheRankThatIsMissing) {
     world().run_without(absent, [&, which = collective, n = count](World& world) {
       const std::vector<std::int32_t> in(n * ranks, 1);
       std::vector<std::int32_t> out(n * ranks);
-      // Who needs nothing of the absent rank may be done before.
+      // Ranks that need nothing of the absent rank may be done before.
       Request first = post(world.communicator(), which, in, out, n, 2);
       Request request;
       try {

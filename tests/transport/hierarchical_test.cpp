@@ -85,7 +85,7 @@ class HierarchicalTest : public testing::TestWithParam<std::tuple<Memory, Layout
     options.fabric.fake_nodes = layout().nodes;
     return test::World(layout().nodes * layout().ranks_per_node, options);
   }
-  /// What a rank of the communicator works with.
+  /// The objects that a rank of the communicator works with.
   struct Rank {
     World& world;
     Communicator& comm;
@@ -139,7 +139,7 @@ class HierarchicalTest : public testing::TestWithParam<std::tuple<Memory, Layout
         return at.comm.barrier();
     }
   }
-  /// Of short data, of data in several shards, and of several blocks.
+  /// Counts for short data, for data in several shards, and for several blocks.
   [[nodiscard]] static std::vector<std::size_t> counts() { return {0, 1, 7, 5'003, 600'003}; }
 };
 
@@ -393,7 +393,7 @@ class HierarchicalTest::AllAtOnce {
   Ints scattered_;
 };
 
-// What one does on the nodes meets what others do there.
+// The work of one operation on the nodes meets that of others there.
 TEST_P(HierarchicalTest, AllOfThemMayBeOutstandingTogether) {
   run([](Rank& at) {
     for (const std::size_t count : {std::size_t{5}, std::size_t{10'003}}) {
@@ -431,7 +431,7 @@ TEST_P(HierarchicalTest, SumsOfFloatsHaveTheSameBitsEverywhereAndAgain) {
   });
 }
 
-// What each collective posts, for the closed form.
+// The operation that each collective posts, for the closed form.
 Posted posted_of(Collective collective, std::size_t ranks, std::size_t count) {
   const std::size_t bytes = count * sizeof(std::int32_t);
   const bool reduces_shares = collective == Collective::reduce_scatter;

@@ -1,5 +1,5 @@
-// What other launchers' variables mean, one at a time and together, and the exchange over PMI-1
-// with a launcher that is a thread of the test.
+// The meaning of other launchers' variables, one at a time and together, and the exchange over
+// PMI-1 with a launcher that is a thread of the test.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -248,7 +248,7 @@ TEST(SlurmTaskCountsTest, AreExpanded) {
   }
 }
 
-/// What mpiexec does for one job, with a socket for each rank; answers like hydra.
+/// Does what mpiexec does for one job, with a socket for each rank; answers like hydra.
 class FakeMpiexec {
  public:
   explicit FakeMpiexec(int ranks) : ends_(static_cast<std::size_t>(ranks)) {
@@ -333,7 +333,7 @@ TEST(PmiTest, TellsAllRanksWhatRankZeroSays) {
   for (auto& text : texts) EXPECT_EQ(text.get(), "tcp:10.0.0.1:7/job;secret");
 }
 
-/// What a rank says when the launcher answers `answer`, or ends when that is empty.
+/// The error of a rank when the launcher answers `answer`, or ends when that is empty.
 std::string error_after(const std::string& answer) {
   std::array<int, 2> pair{};
   EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()), 0);

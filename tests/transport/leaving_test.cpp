@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 using test::Backend;
 using testing::HasSubstr;
 
-// What `call` throws.
+// The error that `call` throws.
 template <typename Call>
 std::optional<Error> error_in(Call call) {
   try {

@@ -1,5 +1,5 @@
-// What algorithms over links do when a wire breaks or an operation is given up, and that they
-// allocate nothing once they have run.
+// Algorithms over links when a wire breaks or an operation is given up; they allocate nothing once
+// they have run.
 
 #include <algorithm>
 #include <array>

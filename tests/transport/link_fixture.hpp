@@ -1,6 +1,6 @@
 #pragma once
 
-// What the suite for all links (link_suite.cpp) stands on.
+// The base of the suite for all links (link_suite.cpp).
 
 #include <chrono>
 #include <cstddef>

@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
         .name = "shm", .open = open_all, .arms = false, .notices_closing = false}),
     link_backend_name);
 
-// Of all links but those of shared memory.
+// Opens and connects links of all kinds but shared memory.
 std::vector<std::unique_ptr<Link>> connected(const std::string& name, const std::string& provider,
                                              const std::string& device, int size) {
   std::vector<std::unique_ptr<Link>> links;
@@ -248,7 +248,7 @@ TEST(LinkUcxTest, KeepsTheConnectionWhenAReceiveIsCancelledWhoseMessageIsComing)
   EXPECT_TRUE(sending.done() && receiving.done() && next.done()) << links[1]->error_text(receiving);
 }
 
-// What has come, and what comes later, of all sizes; but no other tags.
+// Messages that have come and that come later, of all sizes; but no other tags.
 TEST(LinkUcxTest, ThrowsAwayWhatIsDiscarded) {
   constexpr std::uint64_t kind = 1U << 20U;
   auto links = connected(2, "tcp");
@@ -297,7 +297,7 @@ TEST(LinkUcxTest, ReceivesATagThatWasDiscarded) {
 }
 
 // Within shared memory UCX has no way to give up a message that is coming in while its sender does
-// nothing, so the link stops. What else is under way must not wait for ever.
+// nothing, so the link stops. Other transfers under way must not wait for ever.
 TEST(LinkUcxTest, FailsAllTransfersWhenOneCannotBeGivenUp) {
   std::vector<std::byte> large(std::size_t{32} << 20U);
   std::vector<std::byte> room(large.size());

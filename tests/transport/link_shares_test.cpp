@@ -89,7 +89,7 @@ class LinkSharesTest : public test::LinkCollectiveTest {
 
 using RingAllgatherTest = LinkSharesTest;
 
-// What all ranks' shares are, put together; gaps hold -1.
+// The shares of all ranks, put together; gaps hold -1.
 Ints gathered(const Layout& layout) {
   Ints all(layout.rows * layout.stride(), -1);
   for (std::size_t row = 0; row < layout.rows; ++row) {

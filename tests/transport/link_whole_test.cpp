@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Memory, DoublingAllreduceTest, testing::ValuesIn(test::
 
 class HalvingAllreduceTest : public LinkAllreduceTest {
  protected:
-  // Of data whose sum depends on the order in which the ranks are joined.
+  // Sums of data that depend on the order in which the ranks are joined.
   [[nodiscard]] static Buffers<float> sums_by(const Algorithm& algorithm) {
     LinkRanks links(ranks(), script(), segment_bytes());
     Buffers<float> data(ranks());

@@ -37,7 +37,7 @@ using testing::Not;
 
 bootstrap::Clock::time_point soon() { return bootstrap::Clock::now() + 60s; }
 
-// Of a job of its own for each test.
+// Each test has a job of its own.
 class NodeConnectorTest : public testing::Test {
  protected:
   NodeConnectorTest() {
@@ -103,7 +103,7 @@ TEST_F(NodeConnectorTest, KeepsTwoDescriptorsForEachPeer) {
   EXPECT_EQ(count_open_descriptors() - before, ranks * (4 + (ranks - 1) * 2));
 }
 
-// Of a World of 65,536 ranks that share addresses, each would have 1 GiB on most machines.
+// If 65,536 ranks of a World shared the addresses, each would have 1 GiB on most machines.
 TEST_F(NodeConnectorTest, ReservesAddressesForTheRanksOfTheNodeAlone) {
   constexpr int size = 65'536;
   on_threads(2, [&](int rank) {
@@ -141,7 +141,7 @@ TEST_F(NodeConnectorTest, RefusesRanksThatWaitInDifferentWays) {
   });
 }
 
-// Who knows the job can work out the names of all its ranks.
+// Anybody who knows the job can work out the names of all its ranks.
 TEST_F(NodeConnectorTest, UsesNamesThatDoNotTellTheJobToOtherUsers) {
   const auto listener = listen_as(job_, 0);
 

@@ -91,7 +91,7 @@ TEST(NodeRelayTest, TellsEveryoneWhichRankOfANodeDidNotCome) {
   });
 }
 
-// What it takes part in counts, though the others may hear first that it has left.
+// A round that a rank takes part in counts, though the others may hear first that it has left.
 TEST(NodeRelayTest, ARankThatLeavesAfterARoundFailsItForNobody) {
   for (int leaver = 1; leaver < 4; ++leaver) {
     StoreJob job(4);

@@ -1,5 +1,5 @@
-// What the libfabric link does of its own, over tcp on loopback; link_kinds_test.cpp has what all
-// links promise.
+// The features that only the libfabric link has, over tcp on loopback; link_kinds_test.cpp has what
+// all links promise.
 
 #include <algorithm>
 #include <array>
@@ -302,7 +302,7 @@ TEST(OfiLinkTest, FailsWhatIsUnderWayToALinkThatIsGone) {
 
   links.close(1);
   links[0].post_recv(1, 7, received, recv);
-  // What goes into the socket at first may seem to have been sent.
+  // Data that go into the socket at first may seem to have been sent.
   const bool failed = links.finish([&] {
     if (!send.pending()) links[0].post_send(1, 7, data, send);
     return !recv.pending();

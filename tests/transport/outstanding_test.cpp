@@ -192,7 +192,7 @@ TEST(OutstandingWorkTest, ProgressesWhatNobodyWaitsFor) {
 
 constexpr int slices_before_the_peer = 5;
 
-// What the two ranks tell each other beside the transport.
+// The facts that the two ranks tell each other beside the transport.
 struct Script {
   std::atomic<int> slices{0};        // of computation that the early rank has done
   std::atomic<bool> posted{false};   // by the early rank

@@ -1,4 +1,4 @@
-// What send, recv, sendrecv and signals promise, on every kind of link.
+// The promises of send, recv, sendrecv and signals, on every kind of link.
 
 #include <array>
 #include <chrono>
@@ -51,7 +51,7 @@ class PointToPointTest : public LinksTest<Memory> {
   }
 };
 
-// Of messages whose memory does not matter.
+// Tests of messages whose memory does not matter.
 using MessagesTest = LinksTest<>;
 
 constexpr std::size_t sizes[] = {0, 1, 7, 14, 15, 1000, 2048, 10'007, 300'001};
@@ -131,7 +131,7 @@ TEST_P(PointToPointTest, ExchangesHalosOfStridedRows) {
   });
 }
 
-// What the message does not fill stays as it was, in rows that lie apart, too.
+// Memory that the message does not fill stays as it was, in rows that lie apart, too.
 TEST_P(MessagesTest, AShorterMessageFillsABeginOfTheRows) {
   world().run([&](World& world) {
     const std::vector<int> out(3, 7);
@@ -266,8 +266,8 @@ TEST(PointToPointFailureTest, TestingAloneNoticesALostPeer) {
   }
 }
 
-// Of several messages, looked at together every now and then, as an event loop does. Rank 1 is
-// there, and sends nothing.
+// Looks at several messages together every now and then, as an event loop does. Rank 1 is there,
+// and sends nothing.
 TEST(PointToPointFailureTest, TestingSeveralNoticesALostPeerOfAny) {
   for (const Backend backend : {Backend::shm, Backend::shm_nodes}) {
     std::latch noticed(1);

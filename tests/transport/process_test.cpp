@@ -73,7 +73,7 @@ TEST(ProcessTest, EndsManyWorldsOf4ProcessesAfterABarrier) {
   }
 }
 
-// What the surviving ranks of a job do when one is killed: they must see it lost, soon.
+// The surviving ranks of a job when one is killed: they must see it lost, soon.
 int survive(World& world, int victim, bool in_arena) {
   std::pmr::memory_resource* memory = in_arena
                                           ? static_cast<std::pmr::memory_resource*>(&world.arena())
@@ -188,7 +188,7 @@ TEST(ProcessTest, ALossThatWasSurvivedExplainsNoLaterOne) {
   }
 }
 
-// Of which an error names one rank.
+// An error names one rank of the lost host.
 TEST(ProcessTest, AHostWhoseLossWasSurvivedExplainsNoLaterOne) {
   WorldOptions options = test::quick_options();
   options.fabric = {.name = "shm", .fake_nodes = 2};
@@ -388,7 +388,7 @@ void attach_many_times() {
   }
 }
 
-// What the links need of the environment, and may add where the user has not set it. See
+// The variables that the links need, and may add where the user has not set them. See
 // docs/embedding.md.
 const std::set<std::string> added_by_links = {"UCX_ERROR_SIGNALS",          "UCX_HANDLE_ERRORS",
                                               "UCX_WARN_UNUSED_ENV_VARS",   "FI_UNIVERSE_SIZE",

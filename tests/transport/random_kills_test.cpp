@@ -4,8 +4,8 @@
 //
 // RONDO_KILLS says how often for each fabric (4 if it is not set), and prints a table of what was
 // lost and when that was noticed. RONDO_SEED is the seed of the first; the n-th has the seed that
-// is n larger, so that one which failed can be repeated alone. What happens follows from the seed
-// by turns, so that few trials contain each kind.
+// is n larger, so that one which failed can be repeated alone. The seed chooses the fault by
+// turns, so that few trials contain each kind.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -58,7 +58,7 @@ constexpr int node_of(int rank) { return rank < 0 ? -1 : rank * nodes / ranks; }
 enum class Fault { kill, stop, cut };
 constexpr std::array fault_names{"killed", "stopped", "cut off"};
 
-// What the ranks of a trial tell their parent. It lies in memory that all of them share, because a
+// The report of a trial's rank to the parent. It lies in memory that all of them share, because a
 // rank that is killed can say nothing at its end.
 struct RankReport {
   RandomKind kind = RandomKind::barrier;  // in which it is
@@ -92,7 +92,7 @@ class SharedReport {
 // In memory that nodes share, ranks go on without a network, so that nobody loses anything by it.
 bool uses_network(const std::string& fabric) { return fabric != "shm"; }
 
-// What happens in one trial; it follows from the seed and from whether a network can be cut.
+// The course of one trial; it follows from the seed and from whether a network can be cut.
 struct Trial {
   Trial(std::uint64_t with_seed, bool with_cuts) : seed(with_seed) {
     std::mt19937_64 random(seed);
@@ -162,8 +162,8 @@ void begin_fault(const Trial& trial, const SharedReport& report) {
   }
 }
 
-// What a rank does: operations until one fails. Its World ends at once after that, as that of a
-// program does which passes the error on.
+// The work of a rank: operations until one fails. Its World ends at once after that, like that of a
+// program which passes the error on.
 void run_rank(World& world, const Trial& trial, const SharedReport& report) {
   RankReport& own = report->of[static_cast<std::size_t>(world.rank())];
   await_cut();
@@ -193,7 +193,7 @@ WorldOptions options_of(const Trial& trial, const std::string& fabric) {
   return options;
 }
 
-// What a trial came to.
+// The outcome of a trial.
 struct Outcome {
   RandomKind kind = RandomKind::barrier;
   std::chrono::nanoseconds slowest{0};
@@ -255,8 +255,8 @@ std::set<std::string> unused_files() {
   return unused;
 }
 
-// Those that nobody will use any more. A program that runs beside this test may just have made one
-// and not mapped it yet, or may be about to remove it; so what seems abandoned is looked at again.
+// The files that nobody will use any more. A program beside this test may just have made a file and
+// not mapped it yet, or may be about to remove it; so files that seem abandoned are checked twice.
 std::set<std::string> abandoned_files() {
   std::set<std::string> files = unused_files();
   if (files.empty()) return files;

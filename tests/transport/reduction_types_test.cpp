@@ -30,7 +30,7 @@ int number(int rank, std::size_t element) {
   return static_cast<int>((element * 7 + static_cast<std::size_t>(rank) * 5) % 6);
 }
 
-// What a rank gives: averages of it are integers, too.
+// The number that a rank gives: averages of such numbers are integers, too.
 int given(ReduceOp op, int rank, std::size_t element) {
   return op == ReduceOp::avg ? ranks * number(rank, element) : number(rank, element);
 }

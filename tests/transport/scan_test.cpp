@@ -27,7 +27,7 @@ std::int64_t value_of(int rank, std::size_t i) {
   return (rank + 1) * 1'000'003 + static_cast<std::int64_t>(i % 977);
 }
 
-// Of the ranks below `end`.
+// The sum over the ranks below `end`.
 std::int64_t sum_below(int end, std::size_t i) {
   const std::int64_t of_ranks = std::int64_t{end} * (end + 1) / 2 * 1'000'003;
   return of_ranks + end * static_cast<std::int64_t>(i % 977);

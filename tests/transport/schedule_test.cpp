@@ -1,4 +1,4 @@
-// Who talks to whom, for all ranks of all sizes up to 64.
+// The ranks that talk to each other, for all ranks of all sizes up to 64.
 
 #include <algorithm>
 #include <cstddef>
@@ -120,8 +120,8 @@ TEST(DoublingScheduleTest, EveryFoldedRankFollowsItsProxy) {
   }
 }
 
-// What a rank holds of each line of the data in recursive halving: of its own and that of a rank
-// that folds.
+// The inputs that a rank holds for each line of the data in recursive halving: its own and that of
+// a rank that folds.
 std::vector<std::vector<Joined>> before_halving(std::size_t size, std::size_t lines) {
   const Folding folding = fold(size);
   std::vector<std::vector<Joined>> held(size);

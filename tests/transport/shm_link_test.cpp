@@ -1,4 +1,4 @@
-// What the link inside a node promises beyond what every link does. One thread drives the links of
+// The promises of the link inside a node beyond those of every link. One thread drives the links of
 // both ranks, so that each case says exactly what has happened before what.
 
 #include <algorithm>

@@ -60,7 +60,7 @@ class Profiler {
   timer_t timer_ = {};
 };
 
-// Runs `wait` on a thread, has it handle signals, then lets it end by `end`. What `wait` gave.
+// Runs `wait` on a thread, has it handle signals, then ends it by `end`. Returns `wait`'s result.
 template <typename Wait, typename End>
 auto interrupted(Wait wait, End end) {
   constexpr int signals = 20;

@@ -110,7 +110,7 @@ TEST(SimulatedGridStepTest, ExchangesAndReductionsLeaveAPortOneBehindTheOther) {
   const SimulatedExchange sum{Kind::allreduce, {.size = 2, .stride = 2}, {1024}};
   const SimulatedPhase gradients{.seconds = 1.0, .reduction = sum};
   const SimulatedPhase exchange{.exchange = between_two()};
-  // Of what is posted at the same time the reduction is first.
+  // The reduction is first when both are posted at the same time.
   EXPECT_THAT(steps_of(4, {gradients, exchange}), ElementsAre(1.0 + 1.0 + 1.5));
   EXPECT_THAT(steps_of(4, {gradients, {.seconds = 0.75}, exchange}), ElementsAre(1.0 + 1.0 + 1.5));
   EXPECT_THAT(steps_of(4, {gradients, {.seconds = 1.25}, exchange}), ElementsAre(2.25 + 1.5));

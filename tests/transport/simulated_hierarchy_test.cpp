@@ -65,7 +65,7 @@ TEST(SimulatedHierarchyTest, ANodesRanksMoveTheirBytesTogether) {
   EXPECT_THAT(ranks.allreduce(1000, Times{0.0, 5.0, 2.0, 0.0}), Each(DoubleEq(5.0 + 8.0 + 2.0)));
 }
 
-// Of 1024 bytes: three times read or written in two groups, exchanged by the leaders one behind the
+// 1024 bytes are read or written three times in two groups, exchanged by the leaders one behind the
 // other, and copied to two ranks in both groups.
 TEST(SimulatedHierarchyTest, GroupsOfANodeShareItsMemoryAndItsPort) {
   SimulatedHierarchy ranks(8, costs_with(4), segment, {.size = 4, .stride = 2});
@@ -97,7 +97,7 @@ TEST(SimulatedHierarchyTest, GroupsOfOwnersAreRings) {
   EXPECT_THAT(ranks.reduce_scatter(shares, Times(4, 6.0)), Each(DoubleEq(6.0 + 3 * 2.0)));
 }
 
-// Of 4 shares of 64 bytes: those of the node, then the leader gets 128 bytes, and all copy all.
+// 4 shares of 64 bytes: a node's are gathered, its leader gets 128 bytes, and all ranks copy all.
 TEST(SimulatedHierarchyTest, LeadersGatherShortShares) {
   SimulatedHierarchy ranks(8, costs_with(2), segment, {.size = 4});
   const std::vector<std::size_t> shares(4, 64);

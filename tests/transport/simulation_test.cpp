@@ -65,7 +65,7 @@ TEST_F(SimulatedTimeTest, OfDoublingIsItsClosedForm) {
   EXPECT_DOUBLE_EQ(seconds(options, algorithms::doubling_allreduce, 8, 4), 3 * (3.0 + 4));
 }
 
-// Of 16 lines 8, 4 and 2 are sent and added, and 2, 4 and 8 are sent back.
+// 8, 4 and 2 of 16 lines are sent and added, and 2, 4 and 8 are sent back.
 TEST_F(SimulatedTimeTest, OfHalvingIsItsClosedForm) {
   SimulatedRanks::Options options;
   options.costs = {.ranks_per_node = 1,

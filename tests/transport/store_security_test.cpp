@@ -267,7 +267,7 @@ TEST(StoreSecurityTest, TwoJobsSideBySideStayApart) {
   expect_that_ranks_join(other);
 }
 
-// What listens at the coordinator's port is not the store.
+// A listener at the coordinator's port that is not the store.
 class Impostor {
  public:
   explicit Impostor(std::string reply)

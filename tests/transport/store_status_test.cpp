@@ -1,4 +1,4 @@
-// What ranks tell each other through the TCP store, and how a lost rank is reported.
+// The messages of ranks to each other through the TCP store, and how a lost rank is reported.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -237,7 +237,7 @@ TEST(StoreStatusTest, DoesNotReportAStoppedRankAsLost) {
   }
   job.channel(1)->tell({.kind = StatusMessage::Kind::diverged, .rank = 1, .text = "I am"});
 
-  // What rank 1 told came in after all that rank 2 may have caused.
+  // Rank 1's message came in after everything that rank 2 may have caused.
   EXPECT_THAT(zero.wait_for(1).front(), is_message(StatusMessage::Kind::diverged, 1, "I am"));
   child.signal(SIGCONT);
 }

@@ -1,4 +1,4 @@
-// What the TCP store does for the ranks of a job: allgather, and who may join.
+// The services of the TCP store for the ranks of a job: allgather, and who may join.
 
 #include <poll.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-// What is particular to the link over TCP sockets: how connections are made, refused and shared,
-// and what becomes of messages that are cancelled, discarded or not awaited; and rails, which here
-// all lead over loopback. What all links have in common is in link_suite.cpp.
+// The particulars of the link over TCP sockets: how connections are made, refused and shared, and
+// what becomes of messages that are cancelled, discarded or not awaited; and rails, which here all
+// lead over loopback. link_suite.cpp has what all links have in common.
 
 #include <arpa/inet.h>
 #include <linux/tcp.h>
@@ -86,7 +86,7 @@ std::uint64_t bytes_sent_by_connections() {
   return sent;
 }
 
-// What the kernel takes of a message that nobody reads is much less than the message.
+// The kernel then takes much less of a message that nobody reads than the whole.
 void make_buffers_small() {
   for_each_connection([](int descriptor, const tcp_info& /*info*/) {
     const int bytes = 128 << 10;
@@ -372,7 +372,7 @@ TEST_P(LinkTcpTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
   EXPECT_EQ(receive(1, 0, 1, early.size()), early);
 }
 
-// What nobody awaits stays with the kernel, which holds the sender up.
+// A message that nobody awaits stays with the kernel, which holds the sender up.
 TEST_P(LinkTcpTest, KeepsNothingOfWhatNobodyAwaits) {
   exchange(0, 1, 1, pattern(10, 1));
   const Bytes data = pattern(std::size_t{64} << 20U, 7);
@@ -468,7 +468,7 @@ TEST_P(LinkTcpTest, SendsTheRestOfACancelledMessageFromACopy) {
   exchange(0, 1, 3, pattern(10, 3));
 }
 
-// What has left already is not copied.
+// The part that has left already is not copied.
 TEST_P(LinkTcpTest, KeepsOnlyTheRestOfACancelledMessage) {
   exchange(0, 1, 1, pattern(10, 1));
   make_buffers_small();
@@ -568,7 +568,7 @@ TEST_P(LinkTcpTest, SendsNowWhatItHoldsBack) {
   EXPECT_EQ(receive(1, 0, 2, data.size()), data);
 }
 
-// Of each connection of this process.
+// The bytes that each connection of this process has sent.
 std::vector<std::uint64_t> sent_by_each_connection() {
   std::vector<std::uint64_t> sent;
   for_each_connection(

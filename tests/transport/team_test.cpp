@@ -147,7 +147,7 @@ const std::vector<Call> calls{
      }},
 };
 
-/// What all ranks have in their buffers after a call, and how often each has used its team.
+/// The buffers of all ranks after a call, and how often each rank has used its team.
 struct Outcome {
   std::vector<std::string> buffers = std::vector<std::string>(ranks);
   std::vector<std::size_t> runs = std::vector<std::size_t>(ranks);

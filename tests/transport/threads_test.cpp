@@ -238,7 +238,7 @@ TEST_P(ThreadsTest, AllNoticeAnAbort) {
   });
 }
 
-// What one rank posts alone is complete at once, and waits for nothing.
+// An operation that one rank posts alone is complete at once, and waits for nothing.
 TEST(ThreadsAbortTest, EndsWhatIsCompleteAtOnce) {
   test::World(1).run([](World& world) {
     std::vector<float> data(8, 1.0F);
@@ -352,8 +352,8 @@ void exchange_until_over(Communicator& comm, const std::atomic<bool>& over) {
   }
 }
 
-// Over shared memory no connection breaks: that rank 2 has been killed, its peers on other nodes
-// know from the store alone. What arrives all the while is another thread's.
+// Over shared memory no connection breaks: peers on other nodes learn only from the store that rank
+// 2 has ended. All messages that arrive meanwhile are another thread's.
 TEST_F(ThreadsProcessTest, TrafficOfAnotherThreadHidesNoLoss) {
   WorldOptions wanted = options();
   wanted.fabric = {.name = "shm", .fake_nodes = 3};

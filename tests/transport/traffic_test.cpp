@@ -1,4 +1,4 @@
-// What the loops inside a node count equals the closed forms, and these the textbook's.
+// The loops inside a node count what the closed forms say, and these equal the textbook's.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace {
 
 using test::Memory;
 
-// What one rank moves for one operation.
+// The bytes that one rank moves for one operation.
 struct Traffic {
   std::uint64_t loaded_bytes = 0;
   std::uint64_t stored_bytes = 0;
@@ -37,8 +37,8 @@ std::uint64_t staged_slice_bytes(std::size_t bytes, std::size_t rank, std::size_
   return sum;
 }
 
-// Of an allreduce or a reduce. A rank loads its slice of all other inputs, and stores its result
-// for all that want it. In the small protocol whoever wants the result loads everything instead.
+// For an allreduce or a reduce. A rank loads its slice of all other inputs, and stores its result
+// for all that want it. In the small protocol each rank that wants it loads everything instead.
 Traffic traffic_of(const Posted& posted, Protocol protocol, std::size_t rank, std::size_t ranks) {
   const std::size_t element = size_of(posted.fingerprint.type);
   const std::size_t bytes = posted.fingerprint.count * element;
@@ -63,7 +63,7 @@ Posted posted_of(shm::Collective collective, std::size_t floats) {
 
 Posted allreduce_of(std::size_t floats) { return posted_of(shm::Collective::allreduce, floats); }
 
-// Of all ranks together.
+// The bytes that all ranks move together.
 std::uint64_t moved_by_all(const Posted& posted, Protocol protocol, std::size_t ranks) {
   std::uint64_t bytes = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -105,7 +105,7 @@ TEST(TrafficTest, OfAReduceIsItsInputsAndTheRestOfTheResult) {
   }
 }
 
-// Of an allreduce. Two ranks have a faster way above 1 KiB, if they reach each other's memory.
+// For an allreduce. Two ranks have a faster way above 1 KiB, if they reach each other's memory.
 Protocol protocol_of(Memory memory, std::size_t ranks, std::size_t bytes) {
   const bool few = bytes <= shm::bulk_bytes;
   const bool is_small = ranks == 2 ? bytes <= 1024 || (few && memory == Memory::ordinary) : few;
@@ -144,7 +144,7 @@ TEST_P(CountersTest, EqualTheClosedForms) {
   });
 }
 
-// What the operations of post(communicator) moved on this rank's account.
+// The bytes that the operations of post(communicator) moved on this rank's account.
 template <typename Post>
 Traffic moved_by(World& world, Post post) {
   const Counters before = world.counters();

@@ -215,7 +215,7 @@ TEST(WireTest, ConnectionsThatSendTheSameShareOneCopy) {
   }
   EXPECT_EQ(frame.use_count(), 4);
 
-  // What has been sent is not held any more.
+  // Bytes that have been sent are not held any more.
   std::string received(frame->size(), '\0');
   for (std::size_t came = 0; came < received.size(); connections[0].exchange()) {
     const ssize_t count = ::recv(ends[0].get(), received.data() + came, received.size() - came, 0);
@@ -334,7 +334,7 @@ TEST(SocketsTest, KnowNoUserOfAnEndThatWasClosed) {
   EXPECT_EQ(user_of_other_end(both.server.get()), std::nullopt);
 }
 
-// Of a process of its own, whose limits are not the test's. What kills it is no success.
+// The status of a process of its own, whose limits are not the test's. Being killed is no success.
 template <typename Body>
 int status_of_child(Body body) {
   const pid_t pid = ::fork();

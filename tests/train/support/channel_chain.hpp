@@ -49,7 +49,7 @@ struct Tiles {
           .channels = grid};
 }
 
-/// What every layer of a chain gives where nothing is split.
+/// The results of every layer of a chain where nothing is split.
 inline std::vector<WholeLayer> run_whole(tensor::Engine& engine, const Chain& chain,
                                          Numbers numbers) {
   std::vector<WholeLayer> layers;
@@ -188,7 +188,7 @@ class ChainPart {
   std::vector<std::unique_ptr<LayerPart>> layers_ = {};
 };
 
-/// What the ranks computed, put together: gradients are added over tiles and replicas.
+/// The results of all ranks, put together: gradients are added over tiles and replicas.
 class Assembled {
  public:
   explicit Assembled(const std::vector<WholeLayer>& whole) {

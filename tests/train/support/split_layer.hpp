@@ -16,7 +16,7 @@
 
 namespace rondo::train::test {
 
-/// What a rank's kernels share.
+/// The objects that a rank's kernels share.
 struct GridRank {
   GridRank(transport::World& world, ProcessGrid grid)
       : communicators(world.communicator(), grid), context{engine, communicators, &world.arena()} {}
@@ -36,7 +36,7 @@ inline NodeLayout place_on(ProcessGrid grid, const LayerSplit& split, const Whol
   return {split, lay(layer.x.shape()), lay(layer.y.shape())};
 }
 
-/// What a rank has written, and where in the whole it lies.
+/// The results that a rank has written, and where they lie in the whole.
 struct SplitLayer {
   Box x_box = {};
   Box y_box = {};

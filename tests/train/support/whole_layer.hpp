@@ -21,7 +21,7 @@
 
 namespace rondo::train::test {
 
-/// What arrays are filled with. Whole ones are small: sums of their products are exact in fp32.
+/// The numbers in arrays. Whole ones are small: sums of their products are exact in fp32.
 enum class Numbers : std::uint8_t { whole, real };
 
 /// Element i of stream `seed`: one of -3 ... 3, or in [-1, 1).
@@ -60,7 +60,7 @@ void for_each_pair_of_elements(const tensor::Shape& whole, const Box& box, Visit
   }
 }
 
-/// Of `whole`, what a rank holds whose box is `box`.
+/// The part of `whole` that a rank with box `box` holds.
 inline tensor::Tensor part_of(
     const tensor::Tensor& whole, const Box& box,
     std::pmr::memory_resource* memory = std::pmr::get_default_resource()) {
@@ -94,7 +94,7 @@ inline tensor::View<float> wanted(tensor::Tensor& values) {
   return {values.data() != nullptr ? values.data() : &nowhere, values.shape()};
 }
 
-/// What backward reads and writes: the arrays of a WholeLayer, or of anything with such members.
+/// The operands of backward: the arrays of a WholeLayer, or of anything with such members.
 template <class Arrays>
 BackwardOperands operands_of(Arrays& arrays) {
   return {.x = arrays.x.view(),
