@@ -4,9 +4,9 @@
 // Mistakes are found before ranks start, so that they are reported once. The same command line then
 // runs again as every rank.
 //
-// What an operation measures is in bench/: collectives.cpp and point_to_point.cpp say what is
-// posted and what must come out, measure.cpp how it is timed. An operation is a line in the list of
-// operation.cpp; it gets its subcommand, and the options that fit it, from there.
+// The measurements of an operation are in bench/: collectives.cpp and point_to_point.cpp say what
+// is posted and what must come out, measure.cpp how it is timed. An operation is a line in the list
+// of operation.cpp; it gets its subcommand, and the options that fit it, from there.
 
 #include <fmt/format.h>
 
@@ -46,7 +46,7 @@ const Choices<std::vector<BenchMemory>> memories = {
     {"adopted", {BenchMemory::adopted}},
     {"both", {BenchMemory::arena, BenchMemory::private_memory}}};
 
-// What the command line says.
+// The options of the command line.
 struct BenchOptions {
   LaunchRequest launch = {};
   Bench bench = {.memories = {BenchMemory::arena, BenchMemory::private_memory}};
@@ -166,7 +166,7 @@ std::string sizes_of(const OperationKind& kind, const BenchOptions& options) {
   return one_of_eight && range.starts_with("4:") ? "8" + range.substr(1) : range;
 }
 
-// What the options ask for. Throws UsageError.
+// The measurement that the options ask for. Throws UsageError.
 Bench bench_of(const OperationKind& kind, const BenchOptions& options) {
   Bench bench = options.bench;
   bench.kind = &kind;
@@ -184,7 +184,7 @@ Bench bench_of(const OperationKind& kind, const BenchOptions& options) {
   return bench;
 }
 
-// What the ranks cannot do.
+// Refuses what the ranks cannot do.
 [[noreturn]] void refuse(const std::string& what) { throw UsageError(what); }
 
 // The limit is a pass over shared memory of one node, and it adds floats.
@@ -199,7 +199,7 @@ void check_limit(const Bench& bench, const FabricRequest& fabric, int ranks) {
   }
 }
 
-// What the transport would refuse only when ranks post it.
+// Refuses what the transport would refuse only when ranks post it.
 void check_reduction(const Bench& bench) {
   if (!bench.kind->reduces) return;
   const bool bits = bench.reduction == ReduceOp::bit_and || bench.reduction == ReduceOp::bit_or ||

@@ -108,8 +108,8 @@ CommandDescription describe_command(CLI::App& app, const std::string& parent) {
 
 }  // namespace
 
-// What an option's value must be. CLI11 checks in the order of these calls and reports the first
-// thing that is wrong, with the option's name.
+// The conditions on an option's value. CLI11 checks in the order of these calls and reports the
+// first thing that is wrong, with the option's name.
 
 // A variable of a shell that is not set gives an empty text.
 Option& Option::value(const char* name) {

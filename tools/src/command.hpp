@@ -46,7 +46,7 @@ class Option {
  public:
   explicit Option(CLI::Option& option) noexcept : option_(&option) {}
 
-  /// What help calls the value. An empty one is refused, as of a script whose variable is not set.
+  /// The value, `name` in help. An empty one is refused, as of a script whose variable is not set.
   Option& value(const char* name);
   Option& required();
   /// Help shows the variable's value as the default; or `text` where the variable has none.

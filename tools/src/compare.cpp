@@ -52,7 +52,7 @@ std::string conditions_of(const PlannedRun& run) {
   return text;
 }
 
-// What the completed runs ran on: the same for all, unless an item chooses otherwise.
+// The conditions of the completed runs: the same for all, unless an item chooses otherwise.
 std::string conditions_of(const Plan& plan) {
   // In the order of the runs; usually there is one.
   std::vector<std::string> seen;
@@ -341,13 +341,13 @@ void add_how_to_run(Command& command, CompareOptions& options) {
 
 TrainRequest request_of(const CompareRequest& request, const SchemeItem& item, std::int64_t seed) {
   TrainRequest run = request.training;
-  // What the file says of its scheme is not for others, not even which library has it.
+  // The file's settings of its scheme are not for other schemes, nor is the library that has it.
   const bool names_plugin = std::ranges::any_of(item.settings, [](std::string_view setting) {
     return setting.starts_with("update.plugin=");
   });
   run.settings.clear();
   if (!names_plugin) run.settings = {"update.plugin=", "update.plugin_settings={}"};
-  // What the command line says about links holds for all items, unless an item says otherwise.
+  // The command line's settings of links hold for all items, unless an item says otherwise.
   const std::vector<std::string> given = all_settings(request.training);
   run.settings.insert(run.settings.end(), given.begin(), given.end());
   run.settings.insert(run.settings.end(), item.settings.begin(), item.settings.end());
@@ -369,8 +369,8 @@ bool is_readable(const TrainRequest& request) {
   }
 }
 
-// What `read` gives of the configuration of a run; what only the item can be blamed for names the
-// item.
+// The result of `read` for the configuration of a run; an error that only the item can have caused
+// names the item.
 template <class Read>
 auto read_run(const CompareRequest& request, const SchemeItem& item, const Read& read) {
   try {

@@ -13,7 +13,7 @@
 
 namespace rondo::tools {
 
-/// What a user asks of a comparison.
+/// A user's request for a comparison.
 struct CompareRequest {
   TrainRequest training = {};  ///< what all runs have in common
   std::vector<std::string> schemes = {};

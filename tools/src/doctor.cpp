@@ -1,7 +1,7 @@
 // `rondo doctor`: why jobs are slow here, or do not start.
 //
-// The checks are in doctor/. Those that only read come first, so that people have something to look
-// at while kernels and links are measured.
+// The checks are in doctor/. Checks that only read come first, so that people have something to
+// look at while kernels and links are measured.
 //
 // With --hosts the same command runs on each host, started by the same agent as the ranks of
 // `rondo run --hosts`, and writes its findings as JSON. They are put together here; hosts that
@@ -26,7 +26,7 @@
 namespace rondo::tools {
 namespace {
 
-// What the command line says.
+// The options of the command line.
 struct DoctorOptions {
   PlacementRequest placement = {};
   HostsRequest hosts = {};
@@ -110,7 +110,7 @@ std::string request_for_host(const DoctorOptions& options) {
   return quoted(own_command({"--version"})) + " && exec " + quoted(words);
 }
 
-// What a host has answered.
+// The answer of a host.
 struct HostAnswer {
   std::string version = {};  // empty: it could not be reached
   std::optional<DoctorReport> report = {};

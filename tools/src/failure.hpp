@@ -7,7 +7,7 @@
 
 namespace rondo::tools {
 
-/// What the program ends with. A rank ended by signal n gives signal_base + n.
+/// The exit status of the program. A rank ended by signal n gives signal_base + n.
 enum ExitStatus : int {
   exit_done = 0,
   exit_failed = 1,      ///< a result is wrong, or something unforeseen
@@ -25,14 +25,14 @@ enum ExitStatus : int {
 inline constexpr const char* beyond_limits =
     "beyond the limit of processes (ulimit -u, or pids.max of the control group)";
 
-/// What the user asked for cannot be done; what() is one line that says what to do instead.
-/// Ends the program with exit_usage.
+/// The user's request cannot be carried out; what() is one line that says what to do instead. Ends
+/// the program with exit_usage.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// What an exception means to the user of a command.
+/// The meaning of an exception to the user of a command.
 struct Failure {
   int status = exit_failed;   ///< see ExitStatus
   bool on_all_ranks = false;  ///< every rank of the job fails with it alike

@@ -47,7 +47,7 @@ struct FindRateOptions {
   double to = 10.0;
   std::int64_t steps = 100;
 
-  // Of a step, counted from 0: the rates rise by the same factor from each to the next.
+  // The rate of a step, counted from 0: rates rise by the same factor from each to the next.
   [[nodiscard]] double rate_of(std::size_t step) const {
     return from * std::pow(to / from, static_cast<double>(step) / static_cast<double>(steps - 1));
   }
@@ -68,7 +68,7 @@ std::vector<std::string> sweep_settings(const FindRateOptions& options) {
           fmt::format("train.max_steps={}", options.steps)};
 }
 
-// What would make a sweep that says nothing is refused before ranks start.
+// Refuses, before ranks start, what would make a sweep that says nothing.
 void check(const FindRateOptions& options, const train::Experiment& experiment) {
   // A falling rate would end where it began: the loss says nothing then.
   if (options.from >= options.to) {
@@ -181,7 +181,7 @@ int find_rate(const FindRateOptions& options) {
   for (std::string& setting : sweep_settings(options)) {
     request.settings.push_back(std::move(setting));
   }
-  // What the file says of its own schedule is not for the sweep.
+  // The file's own schedule is not for the sweep.
   request.settings = train::settings_of_variant(request.config, request.settings);
   const train::Experiment experiment =
       train::read_experiment(request.config, all_settings(request));

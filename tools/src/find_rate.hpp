@@ -25,7 +25,7 @@ class SmoothedLoss {
   std::optional<double> least_ = {};
 };
 
-/// What a sweep tells.
+/// The result of a sweep.
 struct RateSweep {
   std::vector<RatePoint> points = {};      ///< up to where training diverged
   std::optional<double> suggestion = {};   ///< where the loss falls fastest; nothing: it does not

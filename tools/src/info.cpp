@@ -68,7 +68,7 @@ OrderedJson describe_links() {
   return links;
 }
 
-// What could join this host with others. A World takes the best that all its nodes have.
+// Networks that could join this host with others. A World takes the best that all its nodes have.
 OrderedJson describe_networks() {
   OrderedJson networks = OrderedJson::array();
   for (const transport::NetworkFacts& network : transport::networks()) {
@@ -96,8 +96,8 @@ OrderedJson find_data_sets() {
 // In the order in which text shows them; ordered_json keeps it.
 OrderedJson collect() {
   const Machine machine = read_machine();
-  // What `rondo run` would do without options. The same function that places ranks, so that the
-  // answer is not another one.
+  // The placement that `rondo run` would choose without options. The same function that places
+  // ranks, so that the answer is not another one.
   const Placement placement = place(machine, {});
   OrderedJson facts = {
       {"rondo", RONDO_VERSION}, {"onednn", tensor::onednn_version()}, {"compiler", RONDO_COMPILER}};
@@ -151,7 +151,7 @@ std::string huge_pages_text(const OrderedJson& pages) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// What data.name can say without a path, and where it was found.
+// The data sets that data.name can name without a path, and where they were found.
 std::string data_sets_text(const OrderedJson& data_sets) {
   std::vector<std::string> parts;
   for (const OrderedJson& data : data_sets) {
@@ -224,7 +224,7 @@ void add_info(Command& root) {
   info.does([format](const CommandLine& /*line*/) {
     const OrderedJson facts = collect();
     if (*format == Format::json) {
-      // What links and the kernel say need not be UTF-8: what is not becomes U+FFFD.
+      // Texts of links and the kernel need not be UTF-8: other bytes become U+FFFD.
       fmt::print("{}\n", facts.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
     } else {
       print_text(facts);

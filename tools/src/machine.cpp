@@ -1,5 +1,5 @@
-// What this machine has, as hwloc and the kernel tell it (cores, caches, memory, huge pages), and
-// how its cores are divided among the ranks of a job.
+// The parts of this machine, as hwloc and the kernel tell them (cores, caches, memory, huge pages),
+// and how its cores are divided among the ranks of a job.
 //
 // Only what this process may use counts as a core: a launcher, a container or taskset may have left
 // it a part of the machine, and ranks must not be placed on the rest. A quota of a control group

@@ -22,8 +22,8 @@ struct Cache {
   int count = 0;
 };
 
-/// The part of this machine that the process may use: what its cpuset and its affinity leave. Of
-/// the memory, all.
+/// The part of this machine that the process may use: what its cpuset and its affinity leave. The
+/// memory is that of the whole machine.
 struct Machine {
   std::string processor = {};
   std::vector<Core> cores = {};  ///< neighbours in the hardware are neighbours here
@@ -65,7 +65,7 @@ struct HugePagePool {
 /// Whether ranks are bound to cores.
 enum class Binding { automatic, none };
 
-/// What a user asks of a placement; 0 leaves the choice to the machine.
+/// A user's request for a placement; 0 leaves the choice to the machine.
 struct PlacementRequest {
   int ranks = 0;
   int threads = 0;  ///< per rank

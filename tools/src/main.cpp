@@ -34,8 +34,8 @@ namespace {
 
 constexpr const char* output_is_lost = "cannot write to standard output";
 
-// What stands behind the first "--" of `rondo run` belongs to the program that it starts; CLI11
-// never sees it.
+// The arguments behind the first "--" of `rondo run` belong to the program that it starts; CLI11
+// never sees them.
 CommandLine split(int argc, char** argv) {
   CommandLine line;
   bool behind = false;
@@ -147,7 +147,7 @@ bool is_broken_pipe(int descriptor) {
   return poll(&entry, 1, 0) > 0 && (entry.revents & POLLERR) != 0;
 }
 
-// Results that were lost, as on a full disk, must not pass for a success. Who reads from a pipe may
+// Results that were lost, as on a full disk, must not pass for a success. The reader of a pipe may
 // have had enough of it: that is no error. Usually SIGPIPE ends this process then.
 void expect_written_output() {
   const bool failed_before = std::ferror(stdout) != 0;
@@ -169,8 +169,8 @@ int run_and_write(int argc, char** argv) {
     if (status == exit_done) expect_written_output();
     return status;
   } catch (const std::system_error& error) {
-    // What prints a long text says only that a file cannot be written. Where a line was lost
-    // before, the error is another one.
+    // The code that prints a long text says only that a file cannot be written. Where a line was
+    // lost before, the error is another one.
     if (std::ferror(stdout) == 0 || lost_output() != 0) throw;
     if (error.code().category() != std::generic_category()) throw;
     if (is_broken_pipe(STDOUT_FILENO)) throw;

@@ -56,7 +56,7 @@ std::size_t parse_bench_size(std::string_view text, std::size_t element_bytes) {
 
 }  // namespace
 
-// The formats that commands offer. What people read is the same Format::text everywhere; it is
+// The formats that commands offer. Output for people is the same Format::text everywhere; it is
 // called a table where it is one.
 const Choices<Format> text_or_json = {{"text", Format::text}, {"json", Format::json}};
 const Choices<Format> table_or_json = {{"table", Format::text}, {"json", Format::json}};

@@ -86,7 +86,7 @@ void add_link_options(Command& command, PlanRequest& request) {
       .value("FILE");
 }
 
-// What a rank computes with, and how much memory it has; `scaling` needs no search and no memory.
+// Options for a rank's machine and its memory; `scaling` needs no search and no memory.
 void add_machine_options(Command& command, PlanRequest& request, const Option& scaling) {
   command
       .option("--ranks-per-node", request.plan.ranks_per_node, "Collectives on two levels; 1: flat")

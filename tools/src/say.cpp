@@ -1,4 +1,4 @@
-// What a command says beside its results, and lines of a run as they come.
+// The output of a command beside its results, and lines of a run as they come.
 
 #include "say.hpp"
 

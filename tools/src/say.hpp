@@ -8,8 +8,8 @@
 
 namespace rondo::tools {
 
-/// Writes `text` to `stream` at once. What cannot be written is lost, and no more: a run goes on
-/// without it. Of standard output, lost_output() then says why.
+/// Writes `text` to `stream` at once. A text that cannot be written is lost, and no more: a run
+/// goes on without it. For standard output, lost_output() then says why.
 void put(std::FILE* stream, std::string_view text) noexcept;
 
 /// Writes a text to stderr, as fmt::print() does, but without an exception where that fails: a full

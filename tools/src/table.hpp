@@ -17,10 +17,10 @@ namespace rondo::tools {
 
 class Table;
 
-/// What a command prints its results as.
+/// The format in which a command prints its results.
 enum class Format { text, csv, json };
 
-/// What stands in one cell. Nothing is a dash in text (an empty cell if it is aligned to the left),
+/// The content of one cell. Nothing is a dash in text (an empty cell if it is aligned to the left),
 /// an empty field in CSV, null in JSON. A table within a table is shown in JSON only.
 using Value = std::variant<std::monostate, std::int64_t, std::uint64_t, double, std::string,
                            std::shared_ptr<const Table>>;

@@ -44,7 +44,7 @@
 namespace rondo::tools {
 namespace {
 
-// What one rank needs to know.
+// The facts that one rank needs.
 struct TrainRank {
   train::Experiment experiment = {};
   std::filesystem::path folder = {};         // empty: a new one
@@ -119,7 +119,7 @@ AgreedFolder agree_on_folder(transport::World& world, const TrainRank& rank,
   return {.path = broadcast_text(world, chosen), .status = status};
 }
 
-// What rank 0 shows while it trains.
+// The display of rank 0 while it trains.
 class Display {
  public:
   Display(const TrainRank& rank, const std::filesystem::path& folder)

@@ -1,4 +1,4 @@
-// What the program asks of the transport, in one place: options from a configuration, a line on
+// The program's demands on the transport, in one place: options from a configuration, a line on
 // stderr for every stall, and the OpenMP threads that the transport may borrow.
 //
 // Only gcc's OpenMP is the one that oneDNN's kernels use, so builds with another compiler have no

@@ -20,7 +20,7 @@ extern const Choices<transport::Waiting> waitings;
 /// The same with what [transport] of `experiment` asks for.
 [[nodiscard]] transport::WorldOptions world_options(const train::Experiment& experiment);
 
-/// What rank 0 passes as `text`, on every rank. Collective.
+/// Gives every rank the `text` that rank 0 passes. Collective.
 [[nodiscard]] std::string broadcast_text(transport::World& world, const std::string& text);
 
 /// The OpenMP threads that the kernels use, lent to transport and optimizer for their flat

@@ -34,7 +34,7 @@ struct Shape {
   std::size_t offset = 0;  // of the smaller one in the larger
 };
 
-// What makes one collective different from another.
+// The properties that make one collective different from another.
 template <transport::Element T>
 struct Definition {
   Shape shape = {};
@@ -148,7 +148,7 @@ Pattern<T> given(const BenchSetting& setting) {
   return Pattern<T>::given(setting.ranks->rank(), ranks_of(setting), setting.reduction);
 }
 
-// What the first `count` members give, reduced.
+// The reduced inputs of the first `count` members.
 template <transport::Element T>
 Pattern<T> reduced(const BenchSetting& setting, int count) {
   std::vector<int> first(static_cast<std::size_t>(count));
@@ -283,7 +283,7 @@ std::unique_ptr<BenchOperation> make_alltoall(const BenchSetting& setting) {
                     .input = Pattern<T>::moved(own_rank(setting)),
                     .bus_factor = leaving_share(setting),
                     .post = [](auto& ranks, auto in, auto out) { return ranks.alltoall(in, out); },
-                    // What a rank gets from member m is the part of m's input that is for it.
+                    // A rank gets from member m the part of m's input that is for it.
                     .count_wrong = compare_parts<T>(setting, part, part * rank_of(setting))});
   });
 }

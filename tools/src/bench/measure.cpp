@@ -196,7 +196,7 @@ BenchRow measure_row(transport::World& world, StartingLine& line, const Bench& b
   return row;
 }
 
-// What a row is called in tables; operations without data have no type and no memory.
+// Names a row for tables; operations without data have no type and no memory.
 void name(BenchRow& row, const Bench& bench, BenchMemory memory, bool in_place) {
   const bool has_data = !bench.kind->sizes.empty();
   row.type = has_data ? name_of(element_types, bench.type) : "none";
@@ -347,7 +347,7 @@ Table table_of(const std::vector<BenchRow>& rows) {
       .add(named("algbw_GBs", 2), &Row::algorithm_gb_per_second)
       .add(named("busbw_GBs", 2), &Row::bus_gb_per_second)
       .add(named("wrong"), &Row::wrong);
-  // What only some benches have is a column of its own only there.
+  // A value that only some benches have is a column of its own only there.
   if (std::ranges::any_of(rows, [](const Row& row) { return row.limit_us.has_value(); })) {
     table.add(named("limit_us", 2), &Row::limit_us).add(named("percent", 1), &Row::percent);
   }

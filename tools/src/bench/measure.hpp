@@ -17,11 +17,11 @@ class World;
 
 namespace rondo::tools {
 
-/// Of the smallest and of the largest sizes, unless the user says how many.
+/// Iterations of the smallest and of the largest sizes, unless the user says how many.
 inline constexpr int most_iterations = 2000;
 inline constexpr int least_iterations = 30;
 
-/// What a rank does with its buffers between two calls.
+/// A rank's use of its buffers between two calls.
 enum class BufferUse {
   untouched,
   rewritten,  ///< before each timed region, as backward does
@@ -30,7 +30,7 @@ enum class BufferUse {
 
 enum class BenchMemory { arena, private_memory, adopted };
 
-/// What to measure.
+/// The measurement to make.
 struct Bench {
   const OperationKind* kind = nullptr;
   std::vector<std::size_t> sizes = {};     ///< bytes; one, of any value, for what has no size
@@ -48,7 +48,7 @@ struct Bench {
   bool both_ways = false;
 };
 
-/// What many measurements of one thing come to, in microseconds.
+/// The summary of many measurements of one thing, in microseconds.
 struct Summary {
   double min_us = 0.0;
   double median_us = 0.0;
@@ -77,7 +77,7 @@ struct BenchRow {
   [[nodiscard]] double algorithm_gb_per_second() const noexcept;
   /// The same as if the limit were the links, as nccl-tests define it.
   [[nodiscard]] double bus_gb_per_second() const noexcept;
-  /// Of the limit's bandwidth.
+  /// The bandwidth that was reached, in percent of the limit's.
   [[nodiscard]] double percent() const noexcept;
 };
 
@@ -88,8 +88,8 @@ struct BenchRow {
 /// Measures all that `bench` asks for. Collective; the rows are the same on every rank.
 [[nodiscard]] std::vector<BenchRow> measure(transport::World& world, const Bench& bench);
 
-/// What RONDO_LATENCY_US and RONDO_BANDWIDTH_GBS inject into links, as in "2us+1GB/s"; empty when
-/// they do not.
+/// The delays that RONDO_LATENCY_US and RONDO_BANDWIDTH_GBS inject into links, as in "2us+1GB/s";
+/// empty when they inject none.
 [[nodiscard]] std::string injected_delays();
 
 /// The rows under names that are stable: bytes, count, type, op, ranks, memory, place, min_us,

@@ -32,7 +32,7 @@
 namespace rondo::tools {
 namespace {
 
-// What the command line says.
+// The options of the command line.
 struct ModelOptions {
   LaunchRequest launch = {};
   std::string model = {};

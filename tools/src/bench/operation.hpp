@@ -22,7 +22,7 @@ class Communicator;
 
 namespace rondo::tools {
 
-/// What one measurement is made of.
+/// The setting of one measurement.
 struct BenchSetting {
   transport::Communicator* ranks = nullptr;  ///< who takes part; lent
   std::vector<int> members = {};             ///< their ranks in the World
@@ -36,7 +36,7 @@ struct BenchSetting {
   bool both_ways = false;  ///< bandwidth in both directions at once
 };
 
-/// What a measurement's numbers refer to.
+/// The facts that a measurement's numbers refer to.
 struct BenchFacts {
   std::size_t bytes = 0;  ///< as they were cut for the ranks; nccl-tests' "size"
   std::size_t count = 0;  ///< the same in elements
@@ -110,7 +110,7 @@ struct ProcessGrid {
   int rows = 1;
   int columns = 1;
 
-  /// Of `ranks` in total: rows is the largest divisor that does not exceed the square root.
+  /// A grid of `ranks` in total: rows is the largest divisor that does not exceed the square root.
   [[nodiscard]] static ProcessGrid of(int ranks) noexcept {
     ProcessGrid grid{.rows = 1, .columns = ranks};
     for (int rows = 2; rows * rows <= ranks; ++rows) {
@@ -131,7 +131,7 @@ struct ProcessGrid {
 /// Which of its two forms an operation has.
 enum class BenchPlaces { in, out, both };
 
-/// Who takes part in an operation.
+/// The ranks that take part in an operation.
 enum class BenchRanks {
   all,
   pair,    ///< two; the others wait
@@ -201,18 +201,18 @@ class Pattern {
  public:
   static constexpr std::size_t period = 251;
 
-  /// What `rank` gives to an operation that moves data: different from what other ranks give.
+  /// The input of `rank` to an operation that moves data: different from that of other ranks.
   [[nodiscard]] static Pattern moved(int rank) {
     return Pattern([rank](int i) { return (i + 31 * rank) % static_cast<int>(period); });
   }
 
-  /// What `rank`, one of `ranks`, gives to a reduction: so little that a bf16 holds the result.
+  /// The input of `rank`, one of `ranks`, to a reduction: so small that a bf16 holds the result.
   [[nodiscard]] static Pattern given(int rank, int ranks = 1,
                                      transport::ReduceOp op = transport::ReduceOp::sum) {
     return Pattern([=](int i) { return contribution(rank, ranks, op, i); });
   }
 
-  /// What reducing given() of `members`, some of `ranks`, comes to.
+  /// The result of reducing given() of `members`, some of `ranks`.
   [[nodiscard]] static Pattern reduced(const std::vector<int>& members, int ranks,
                                        transport::ReduceOp op) {
     return Pattern([&](int i) {

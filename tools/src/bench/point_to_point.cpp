@@ -1,5 +1,5 @@
 // Messages between ranks: there and back (latency), many in flight (bandwidth), signals (token),
-// and the exchange of halos. Of the first three, ranks that do not take part only wait at the
+// and the exchange of halos. In the first three, ranks that do not take part only wait at the
 // starting line.
 //
 // For halos, each rank has a tile of an image, and its neighbours need the edges. Ranks form a grid
@@ -303,7 +303,7 @@ class Halo final : public BenchOperation {
   template <typename Visit>
   void for_each_received_row(Visit visit) {
     for (const Side& side : sides_) {
-      // What the neighbour sends is on its opposite side.
+      // The neighbour sends what is on its opposite side.
       const std::size_t x = sent(-side.right) - 1;
       for (std::size_t i = 0; i < extent(side.down); ++i) {
         const std::size_t y = sent(-side.down) - 1 + i;
@@ -315,7 +315,7 @@ class Halo final : public BenchOperation {
     }
   }
 
-  // What the busiest rank sends, in edges: a corner is one pixel of an edge.
+  // The edges that the busiest rank sends: a corner is one pixel of an edge.
   [[nodiscard]] double edges_of_the_busiest_rank() const noexcept {
     const double corner = 1.0 / static_cast<double>(width_);
     double most = 0.0;

@@ -78,8 +78,8 @@ class StartingLine {
   std::optional<SharedBlock> block_ = {};
 };
 
-/// What an allreduce of `count` floats inside a node costs at the least: a barrier, one pass of
-/// loads and stores over the buffers of `shared`, and another barrier.
+/// The least cost of an allreduce of `count` floats inside a node: a barrier, one pass of loads and
+/// stores over the buffers of `shared`, and another barrier.
 [[nodiscard]] std::unique_ptr<BenchOperation> make_one_pass(SharedBlock& shared,
                                                             const BenchSetting& setting);
 

@@ -2,8 +2,8 @@
 // which size.
 //
 // A World's algorithms are fixed when it is made, so each algorithm is measured in a World of its
-// own: the ranks connect again, at another port. What follows from the measured times is computed
-// by functions that measure nothing: the line that messages follow, and the sizes at which one
+// own: the ranks connect again, at another port. Functions that measure nothing compute what
+// follows from the measured times: the line that messages follow, and the sizes at which one
 // algorithm becomes faster than another.
 
 #include "bench/tune.hpp"
@@ -76,7 +76,7 @@ std::size_t boundary(std::size_t below, std::size_t above) {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// What messages of one level cost: between ranks of a node, or between nodes.
+// The cost of messages of one level: between ranks of a node, or between nodes.
 struct LevelCost {
   std::string level = {};  // "node" or "fabric"
   int first = 0;           // the ranks between which it was measured

@@ -1,4 +1,4 @@
-// What --schemes means: lists of items, each a scheme with settings of it.
+// The meaning of --schemes: lists of items, each a scheme with settings of it.
 //
 // Commas separate items and colons the parts of one, but not inside of quotes and brackets, which
 // belong to a value. Whether schemes and keys exist, the configuration is asked later, with all

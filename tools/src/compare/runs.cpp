@@ -1,5 +1,5 @@
-// What runs left in their folders: their events, whether they are the runs that are wanted, and
-// what the completed runs of each scheme come to.
+// The records that runs left in their folders: their events, whether they are the runs that are
+// wanted, and what the completed runs of each scheme come to.
 //
 // Folders are read each time and nothing is remembered besides them, so `rondo compare` can be
 // interrupted at any moment. Damaged lines are ignored: a run that was killed may end with one.
@@ -59,8 +59,8 @@ EpochRecord epoch_of(const Json& event) {
       .local_bytes = number_in(event, "local_bytes")};
 }
 
-// The steps that a run has trained in another folder, for which there are no epochs here. Of the
-// epoch within which it was resumed all figures are in that epoch's event.
+// The steps that a run has trained in another folder, for which there are no epochs here. The event
+// of the epoch within which it was resumed has all figures of that epoch.
 double steps_elsewhere(const Json& start, const Json& resume) {
   const double step = number_in(resume, "total_step").value_or(0.0);
   const double per_epoch = number_in(start, "steps_per_epoch").value_or(0.0);
@@ -85,7 +85,7 @@ void add(const Json& event, Json& start, RunRecord& record) {
 
 using KeyText = std::pair<std::string, std::string>;  // "section.key" and its value
 
-// What a run was asked for: its configuration tells what grid.plan = "auto" has chosen instead.
+// The experiment that was asked for: a run records what grid.plan = "auto" has chosen instead.
 train::Experiment without_choice(train::Experiment recorded) {
   if (recorded.grid.plan != "chosen") return recorded;
   recorded.grid = {.plan = "auto", .batch_norm = recorded.grid.batch_norm};
@@ -242,7 +242,7 @@ void overlay_resume(Json& start, const Json& resume) {
   }
 }
 
-// Of a text as to_toml() writes it: one key a line, and nothing else.
+// The keys of a text as to_toml() writes it: one key a line, and nothing else.
 std::vector<std::pair<std::string, std::string>> keys_of(const std::string& toml) {
   std::vector<KeyText> keys;
   std::string section;
@@ -272,7 +272,7 @@ void for_each_event(const std::filesystem::path& metrics,
                     const std::function<void(std::size_t line)>& damaged) {
   errno = 0;
   std::ifstream file(metrics);
-  // What cannot be read now is not empty: a run that has completed would be trained again.
+  // A file that cannot be read now is not empty: a completed run would be trained again.
   if (!file && errno != ENOENT && errno != ENOTDIR) fail_to_read(metrics);
   std::size_t number = 0;
   for (std::string line; std::getline(file, line);) {

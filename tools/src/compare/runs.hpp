@@ -27,8 +27,8 @@ struct EpochRecord {
   std::optional<double> local_bytes = {};
 };
 
-/// What a run left behind in metrics.jsonl. Of a run that was resumed, `start` is what its last
-/// part says.
+/// The record that a run left behind in metrics.jsonl. For a run that was resumed, `start` is what
+/// its last part says.
 struct RunRecord {
   struct Start {
     std::string config = {};  ///< as a TOML file
@@ -139,7 +139,7 @@ struct SchemeSummary {
                                       std::span<const RunRecord> completed,
                                       std::optional<double> accuracy);
 
-/// What all rows have in common.
+/// The facts that all rows have in common.
 struct TableHead {
   std::string conditions = {};          ///< "2 ranks x 1 thread"; empty: not known
   std::optional<double> accuracy = {};  ///< percent, that times are taken to

@@ -32,7 +32,7 @@ template <class T>
   return fact;
 }
 
-/// What one check of `rondo doctor` has found.
+/// The result of one check of `rondo doctor`.
 struct Finding {
   std::string check = {};  ///< its name, which is stable, and names its section of the documents
   Level level = Level::ok;
@@ -50,7 +50,7 @@ struct Subject {
   Machine machine = {};
   PlacementRequest request = {};  ///< what the user wants to start here
 
-  // Of `request`, as `rondo run` would start it; choose_placement() fills these in.
+  // The ranks of `request`, as `rondo run` would start them; choose_placement() fills these in.
   int ranks = 1;
   int threads = 1;  ///< of each rank
 

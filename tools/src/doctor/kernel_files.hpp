@@ -11,7 +11,7 @@ namespace rondo::tools {
 [[nodiscard]] std::optional<std::string> first_line(const std::filesystem::path& root,
                                                     const std::string& name);
 
-/// What follows "KEY" and blanks or a colon in the first line of root/`name` that begins with it.
+/// The text behind "KEY" and blanks or a colon in the first line of root/`name` that begins so.
 [[nodiscard]] std::optional<std::string> line_of(const std::filesystem::path& root,
                                                  const std::string& name, const std::string& key);
 

@@ -60,7 +60,7 @@ std::string limit_text(const std::optional<std::int64_t>& limit) {
   return limit ? std::to_string(*limit) : "unlimited";
 }
 
-// What tells of a container, or of a job's own group; empty when nothing does.
+// A hint at a container, or at a job's own group; empty when nothing tells of one.
 std::string container_hint(const fs::path& root) {
   std::error_code none;
   for (const char* mark : {".dockerenv", "run/.containerenv", "singularity", ".singularity.d"}) {
@@ -126,7 +126,7 @@ bool is_internal(const std::string& name) {
                              [&](const char* start) { return name.starts_with(start); });
 }
 
-// Those that are up: of the network, without loopback, then InfiniBand and RoCE.
+// The interfaces that are up: of the network, without loopback, then InfiniBand and RoCE.
 std::vector<Interface> interfaces_below(const fs::path& root) {
   std::vector<Interface> found;
   for (const std::string& name : entries_of(root, "sys/class/net")) {

@@ -1,5 +1,5 @@
-// What a rank that the doctor has started measures: latency, bandwidth and clocks between pairs of
-// ranks, and on one node a reduction beside one pass over shared memory.
+// The measurements of a rank that the doctor has started: latency, bandwidth and clocks between
+// pairs of ranks, and on one node a reduction beside one pass over shared memory.
 //
 // The measurements are those of `rondo bench`, with few iterations. Rank 0 writes what came out as
 // one JSON object; what went wrong is an exception, which ends the rank with a line on stderr.
@@ -67,7 +67,7 @@ double wall_seconds() {
 }
 
 // The second rank's clock minus the first one's, as the first one sees it: its answer was written
-// within the round trip, most likely in the middle. Of several round trips the shortest counts.
+// within the round trip, most likely in the middle. The shortest of several round trips counts.
 void compare_clocks(transport::World& world, std::pair<int, int> ranks, PairTimes& pair) {
   constexpr int round_trips = 20;
   transport::Communicator& all = world.communicator();

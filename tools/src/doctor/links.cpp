@@ -36,7 +36,7 @@ using Json = nlohmann::json;
 
 // Ranks give up a message after 5 s, and meeting after 25.
 constexpr std::chrono::seconds links_deadline{30};
-// Of hosts: logins, and then a pair after the other, which on a slow network takes seconds each.
+// Time for hosts: logins, then one pair after the other, each for seconds on a slow network.
 constexpr std::chrono::seconds hosts_deadline{60};
 constexpr std::chrono::seconds time_of_host{4};
 
@@ -108,7 +108,7 @@ std::vector<std::string> measuring(const std::vector<std::string>& options) {
   return command;
 }
 
-// What the ranks wrote; nothing when that is no report.
+// The report that the ranks wrote; nothing when it is none.
 std::optional<Json> report_in(const Captured& captured) {
   const std::string report = captured.report();
   if (captured.failed() || report.empty()) return std::nullopt;
@@ -224,7 +224,7 @@ namespace {
 
 const std::string own_mark = "rondo: ";
 
-// What the launcher says before ranks run.
+// Does the launcher say this before ranks run?
 bool tells_a_start(const std::string& line) {
   return line.find(": pid ") != std::string::npos || line.find(" count as ") != std::string::npos ||
          line.find("not bound") != std::string::npos || line.starts_with('#');

@@ -9,7 +9,7 @@
 
 namespace rondo::tools {
 
-/// What a command left behind.
+/// The output and the status that a command left behind.
 struct Captured {
   int status = 0;  ///< 128 + n when signal n ended it
   bool in_time = true;
@@ -22,8 +22,8 @@ struct Captured {
   /// The same where it went through an agent, which may show a banner before: the first line that
   /// is a message of rondo, else the last line.
   [[nodiscard]] std::string cause_behind_agent() const;
-  /// What measure_links_as_rank() wrote; empty if nothing. Login scripts of other hosts may have
-  /// written before it, also into the same line.
+  /// The text that measure_links_as_rank() wrote; empty if nothing. Login scripts of other hosts
+  /// may have written before it, also into the same line.
   [[nodiscard]] std::string report() const;
 };
 
@@ -44,7 +44,7 @@ struct Captured {
 /// JSON object to its standard output. Returns the exit status.
 [[nodiscard]] int measure_links_as_rank();
 
-/// What measure_links_as_rank() has found out about two ranks.
+/// The measurements of measure_links_as_rank() for two ranks.
 struct PairTimes {
   std::string from = {};  ///< hosts
   std::string to = {};

@@ -1,8 +1,8 @@
 // Checks of the processor: what it can compute, which CPUs this process may use, for how much of
 // the time, and at which frequency they run.
 //
-// What the processor can do is read from the kernel; which kernels the program selects is asked of
-// the library that selects them. Where the two differ, somebody has said so in the environment.
+// The kernel tells what the processor can do; the library that selects kernels tells which ones the
+// program uses. Where the two differ, somebody has said so in the environment.
 
 #include <fmt/format.h>
 
@@ -49,7 +49,7 @@ std::string names_of_sets(const std::set<std::string>& flags) {
                        : fmt::format("{}", fmt::join(names, ", "));
 }
 
-// What the instruction sets come to, and what to do about it.
+// Judges what the instruction sets come to, and what to do about it.
 void judge_processor(const std::set<std::string>& flags, const std::string& kernels,
                      Finding& finding) {
   const bool narrowed = flags.contains("avx512f") && !kernels.starts_with("avx512");

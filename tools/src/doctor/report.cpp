@@ -150,8 +150,8 @@ std::string summary_of(const DoctorReport& report) {
       counted(report.count(Level::ok), "check"));
 }
 
-// What the kernel, a host or a library says need not be UTF-8, as JSON has to be: what is not
-// becomes U+FFFD.
+// Texts of the kernel, a host or a library need not be UTF-8, as JSON has to be: other bytes become
+// U+FFFD.
 std::string as_json(const DoctorReport& report) {
   OrderedJson findings = OrderedJson::array();
   for (const Finding& finding : report.findings) findings.push_back(to_json(finding));
@@ -175,7 +175,7 @@ std::optional<DoctorReport> parse_report(const std::string& text) {
     for (const OrderedJson& finding : json.at("findings"))
       report.findings.push_back(finding_of(finding));
   } catch (const OrderedJson::exception&) {
-    // Of another version, or of another program.
+    // The report is of another version, or of another program.
     return std::nullopt;
   }
   return report;

@@ -8,7 +8,7 @@
 
 namespace rondo::tools {
 
-/// What `rondo doctor` says in the end.
+/// The final report of `rondo doctor`.
 struct DoctorReport {
   std::string version = {};
   std::vector<std::string> hosts = {};
@@ -33,7 +33,7 @@ struct DoctorReport {
 /// One object, for programs and for the doctor on another host.
 [[nodiscard]] std::string as_json(const DoctorReport& report);
 
-/// What as_json() wrote; nothing when `text` is not that.
+/// The report that as_json() wrote; nothing when `text` is not that.
 [[nodiscard]] std::optional<DoctorReport> parse_report(const std::string& text);
 
 }  // namespace rondo::tools

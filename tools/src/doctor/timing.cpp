@@ -109,7 +109,7 @@ double percent(double share) { return std::min(100.0, 100.0 * share); }
 // Less stolen time than this explains nothing.
 constexpr double much_stolen = 0.05;
 
-// Who had the rest of the time.
+// Tells who had the rest of the time.
 std::string who_else(double stolen) {
   if (stolen < much_stolen) return "Other processes or a control group's quota took the rest.";
   return fmt::format(

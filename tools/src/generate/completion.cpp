@@ -15,7 +15,7 @@
 namespace rondo::tools {
 namespace {
 
-// What follows "--" on the command line is another program's.
+// The arguments behind "--" on the command line are another program's.
 constexpr std::string_view starts_programs = "rondo run";
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
@@ -39,7 +39,7 @@ void for_each(const CommandDescription& command, const Use& use) {
   for (const CommandDescription& below : command.commands) for_each(below, use);
 }
 
-// What completes the arguments of a command: that of the first one that any completes.
+// The completion of a command's arguments: that of the first argument that has one.
 Completion arguments_of(const CommandDescription& command) {
   if (command.name == starts_programs) return Completion::files;
   for (const OptionDescription& argument : command.arguments) {

@@ -6,7 +6,7 @@
 
 namespace rondo::tools {
 
-/// What completes a word, by what help calls the value.
+/// The completion of a word, by the name that help gives to the value.
 enum class Completion { files, folders, nothing };
 [[nodiscard]] Completion completion_of(const OptionDescription& option);
 

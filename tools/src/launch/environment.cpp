@@ -1,5 +1,5 @@
-// What a launcher and its ranks tell each other through environment variables: the launcher writes
-// them, a rank reads them, and a rank that was asked for something else refuses.
+// The environment variables between a launcher and its ranks: the launcher writes them, a rank
+// reads them, and a rank that was asked for something else refuses.
 //
 // The variables are those of the library (transport/README.md): ranks that another launcher starts
 // have the same. RONDO_THREADS and RONDO_LOCAL_RANK are the program's own.
@@ -91,7 +91,7 @@ void refuse_wrong_rank() {
       "set all three, as `rondo run` does, or unset RONDO_RANK");
 }
 
-// What ranks would find wrong, each for itself, is found once, before any is started.
+// Finds once, before any rank is started, what each of them would find wrong by itself.
 void refuse_unusable_links(const FabricRequest& request) {
   const char* const fabric = variable("RONDO_FABRIC");
   if (!request.fabric && fabric != nullptr) {

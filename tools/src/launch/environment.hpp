@@ -7,7 +7,7 @@
 
 namespace rondo::tools {
 
-/// What `rondo run` tells a rank through its environment.
+/// The facts that `rondo run` tells a rank through its environment.
 struct RankEnvironment {
   std::string coordinator = {};            ///< RONDO_COORDINATOR: where the ranks find each other
   int rank = 0;                            ///< RONDO_RANK
@@ -47,8 +47,8 @@ struct RankEnvironment {
 [[nodiscard]] std::filesystem::path own_records_in(const std::filesystem::path& folder);
 
 /// This process' environment with the rank's variables, as "NAME=value". OMP_NUM_THREADS is set
-/// unless the user has set it. What the user has set about links stays as it is unless `settings`
-/// replace it.
+/// unless the user has set it. The user's settings of links stay as they are unless `settings`
+/// replace them.
 [[nodiscard]] std::vector<std::string> environment_of(const RankEnvironment& rank);
 
 /// How a user wants nodes to reach each other. What is not given is left to the environment.

@@ -1,11 +1,11 @@
 // `rondo run --hosts`: the ranks of a job on several hosts, started over ssh or another agent.
 //
-// On each host the agent starts `rondo run --part`, which starts the ranks of that host as
-// `rondo run` always does. What it has to do, and the job's secret, come over its standard input,
-// where no other user can read them: one line of JSON. The first host opens the port of rank 0's
-// store and says so in the first line of its output; then the other hosts are told. After that the
-// line carries signals to the host, SIGKILL, too, and its end means that the launcher is gone: no
-// rank outlives it. Output and exit status come back as the agent passes them on.
+// On each host the agent starts `rondo run --part`, which starts the ranks of that host as `rondo
+// run` always does. Its task and the job's secret come over its standard input, where no other user
+// can read them: one line of JSON. The first host opens the port of rank 0's store and says so in
+// the first line of its output; then the other hosts are told. After that the line carries signals
+// to the host, SIGKILL, too, and its end means that the launcher is gone: no rank outlives it.
+// Output and exit status come back as the agent passes them on.
 //
 // Here the agents are supervised as ranks are elsewhere, so that the first failure, the grace
 // periods and the exit status are the same.
@@ -54,7 +54,7 @@ constexpr std::string_view signal_mark = "signal ";
 // As ssh ends when it does not get to the host.
 constexpr int exit_of_agent = 255;
 
-// What the ranks of another host need of this process' environment.
+// The variables of this process' environment that the ranks of another host need.
 constexpr std::array<std::string_view, 10> passed_on = {"RONDO_FABRIC=",
                                                         "RONDO_INTERFACE=",
                                                         "RONDO_LATENCY_US=",
@@ -161,7 +161,7 @@ int write_all(int descriptor, std::string_view bytes) {
   return 0;
 }
 
-// What the first host's ranks write, for the standard output of this process.
+// The output of the first host's ranks, for the standard output of this process.
 class PassedOutput {
  public:
   void write(std::string_view bytes) {
@@ -169,7 +169,7 @@ class PassedOutput {
     if (failure_ == 0) failure_ = failure;
   }
 
-  // Throws where something was lost, as main() does without hosts. Who reads from a pipe may have
+  // Throws where something was lost, as main() does without hosts. The reader of a pipe may have
   // had enough of it: that is no error.
   void expect_whole() const {
     if (failure_ == 0 || failure_ == EPIPE) return;
@@ -181,7 +181,7 @@ class PassedOutput {
 };
 
 // Where the first host has opened its store; nothing when it has ended, or when a signal asks for
-// the end. What a login script may have written before, also in the same line, is passed on.
+// the end. Text that a login script has written before, also in the same line, is passed on.
 std::optional<std::string> wait_for_store(const HostPart& first, PassedOutput& output,
                                           int& end_signal) {
   std::string line;
@@ -319,7 +319,7 @@ void follow_launcher() {
     if (!line->starts_with(signal_mark)) continue;
     const int signal = std::atoi(line->substr(signal_mark.size()).c_str());
     kill(getpid(), signal == SIGKILL ? HeldSignals::killed() : signal);
-    // What comes after it is the end, which would give the ranks time.
+    // The signal below would give the ranks time.
     if (signal == SIGKILL) return;
   }
   kill(getpid(), HeldSignals::abandoned());

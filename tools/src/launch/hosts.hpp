@@ -11,7 +11,7 @@ namespace rondo::tools {
 /// On which hosts `rondo run` starts ranks, and how it gets there.
 struct HostsRequest {
   std::vector<std::string> names = {};  ///< empty: here
-  /// What starts a command on a host: words, separated by blanks, before host and command.
+  /// Words that start a command on a host, separated by blanks, before host and command.
   std::string agent = "ssh -o BatchMode=yes -o ConnectTimeout=4";
   bool part = false;  ///< this process was started on one of the hosts
 };
@@ -22,7 +22,7 @@ void add_hosts_options(Command& command, HostsRequest& hosts, const std::string&
 /// Throws UsageError for names that are no hosts or stand twice, and for an empty agent.
 void check_hosts(const HostsRequest& hosts);
 
-/// What to execute here so that the shell of `destination` gets `text`: the agent and its
+/// The command to execute here so that the shell of `destination` gets `text`: the agent and its
 /// arguments.
 [[nodiscard]] std::vector<std::string> command_on(const HostsRequest& hosts,
                                                   const std::string& destination,
@@ -32,7 +32,7 @@ void check_hosts(const HostsRequest& hosts);
 [[nodiscard]] std::string quoted(const std::vector<std::string>& words);
 
 /// "NAME=value" of this process' environment that processes on other hosts need: what concerns
-/// links, plug-ins and kernels. What `fabric` asks for comes last.
+/// links, plug-ins and kernels. The settings that `fabric` asks for come last.
 [[nodiscard]] std::vector<std::string> settings_of(const FabricRequest& fabric);
 
 /// Starts the ranks of `command` on several hosts, in equal blocks, and waits for them: as

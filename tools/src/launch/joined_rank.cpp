@@ -92,7 +92,7 @@ HostRanks ranks_of_host(transport::World& world) {
   return host;
 }
 
-// What one rank of a Placement gets.
+// One rank's share of a Placement.
 struct Share {
   std::vector<Core> cores = {};  // empty: not bound
   int threads = 1;

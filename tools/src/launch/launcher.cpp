@@ -10,7 +10,7 @@
 //
 // `rondo run` is the launcher alone: any program as the ranks of a job. The program may use the
 // library, or be `rondo train` or `rondo bench`, which find by RONDO_RANK that they are ranks
-// already. What stands behind "--" is never read as options of this command.
+// already. Arguments behind "--" are never read as options of this command.
 
 #include "launch/launcher.hpp"
 
@@ -65,7 +65,7 @@ class FlightRecords {
     }
   }
 
-  // What the rank inherits.
+  // The descriptor that the rank inherits.
   [[nodiscard]] int descriptor(int rank) const {
     return records_[static_cast<std::size_t>(rank - first_)].descriptor();
   }

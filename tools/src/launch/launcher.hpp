@@ -37,7 +37,7 @@ struct Job {
   /// flight record is written. Empty: they never do.
   std::function<bool(int status)> has_refused = {};
 
-  // Of a job on several hosts, of which these are the ranks of one.
+  // For a job on several hosts, of which these are the ranks of one.
   std::string host = {};  ///< this one's name
   int first = 0;          ///< the first of these ranks
   int size = 0;           ///< of the whole job; 0: these are all
@@ -66,7 +66,7 @@ struct Bootstrap;
 /// The same for ranks that find each other by `bootstrap`, in a job on several hosts.
 [[nodiscard]] JobEnd launch(const Job& job, const HeldSignals& signals, Bootstrap bootstrap);
 
-/// What the kernel knows this program's file by.
+/// The kernel's name for this program's file.
 inline constexpr const char* own_link = "/proc/self/exe";
 
 /// Where this program lies, or lay.
@@ -84,7 +84,7 @@ void expect_own_program(const std::filesystem::path& link = own_link);
 [[nodiscard]] int launch_again(const CommandLine& line, const Placement& placement,
                                const LaunchRequest& request);
 
-/// What the ranks of a job need to find each other, as the launcher prepares it.
+/// The facts that the ranks of a job need to find each other, as the launcher prepares them.
 struct Bootstrap {
   std::string coordinator = {};  ///< RONDO_COORDINATOR
   Descriptor listener = {};      ///< the socket on which rank 0 listens; none on one node

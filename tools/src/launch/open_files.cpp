@@ -1,7 +1,7 @@
 // Lets the launcher hold a file for each rank, or a socket for each host.
 //
-// What it starts gets the user's own limit: a program that uses select() relies on a low one, and a
-// rank raises its limit by itself where it must.
+// Programs that the launcher starts get the user's own limit: a program that uses select() relies
+// on a low one, and a rank raises its limit by itself where it must.
 
 #include "launch/open_files.hpp"
 

@@ -6,7 +6,7 @@
 
 namespace rondo::tools {
 
-/// What a launcher opens besides those of its ranks or hosts, and more.
+/// More than the files that a launcher opens besides those of its ranks or hosts.
 inline constexpr std::size_t files_of_launcher = 64;
 
 /// While it lives, this process may open `more` files beside those that it has open: the soft limit

@@ -13,7 +13,7 @@
 namespace rondo::tools {
 
 /// From now on a write beyond the limit of file sizes (ulimit -f) is an error (EFBIG), which can be
-/// said, and does not end this process by SIGXFSZ. What start() starts gets the signal as before.
+/// said, and does not end this process by SIGXFSZ. Processes of start() get the signal as before.
 void keep_running_beyond_file_size();
 
 /// The command could not be executed; what() names it and says why.

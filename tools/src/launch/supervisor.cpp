@@ -3,7 +3,7 @@
 // The supervisor takes one signal at a time out of a queue (sigtimedwait): there are no handlers,
 // so nothing runs at an unexpected moment, and it sleeps while nothing happens. When one rank has
 // failed, the others pass through the stages below: they may end by themselves, then get SIGTERM,
-// then SIGKILL. What runs the ranks of another host is killed itself only after that.
+// then SIGKILL. The process that runs the ranks of another host is killed itself only after that.
 
 #include "launch/supervisor.hpp"
 
@@ -234,12 +234,12 @@ void Supervisor::reap() {
       ++rank;
       continue;
     }
-    // What ends after our own signal does not explain itself.
+    // A rank's end after our own signal is not the cause.
     const bool forced = stage_ != Stage::running && stage_ != Stage::grace;
     const RankEnd end{rank->rank, rank->pid, status, forced, rank->host};
     // Said at once: the user sees the cause while the other ranks still end.
     if (outcome_.add(end)) tell(end.describe());
-    // What it has started there may hold the output open.
+    // Processes that the rank has started there may hold the output open.
     if (rank->deliver && stage_ == Stage::killed) ::kill(-rank->pid, SIGKILL);
     rank = running_.erase(rank);
     if (end.failed()) begin_grace();

@@ -82,8 +82,8 @@ struct GracePeriods {
 /// Waits for the ranks, passes signals on to them, and ends them all when one has failed.
 ///
 /// - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are forwarded; SIGUSR2 calls `on_request`; a second
-/// SIGINT, SIGTERM or SIGHUP kills, if it comes 2 s after the first or is a second Ctrl-C.
-/// What the terminal sends reaches the ranks by itself.
+/// SIGINT, SIGTERM or SIGHUP kills, if it comes 2 s after the first or is a second Ctrl-C. Signals
+/// of the terminal reach the ranks by themselves.
 /// - HeldSignals::abandoned() sends SIGTERM to the ranks, and kills them 5 s later;
 /// HeldSignals::killed() kills them at once.
 /// - SIGTSTP stops the ranks and the launcher; SIGCONT continues both.

@@ -1,4 +1,4 @@
-// What `rondo plan` answers: the library evaluates or searches grids for a job, or predicts
+// The answers of `rondo plan`: the library evaluates or searches grids for a job, or predicts
 // scaling, and tables show the results: people read milliseconds and MiB, programs get seconds and
 // bytes.
 //
@@ -147,7 +147,7 @@ std::string text_of(const train::LinkCost& link) {
   return fmt::format("{:.3g} us and {:.3g} GB/s", 1e6 * link.alpha_seconds, 1e-9 * link.bandwidth);
 }
 
-// Those that messages of so many ranks take.
+// The links that messages of so many ranks take.
 std::string text_of_links(const train::PlanOptions& plan, int ranks) {
   if (ranks <= plan.ranks_per_node) return text_of(plan.node);
   const std::string between = text_of(plan.fabric);
@@ -156,7 +156,7 @@ std::string text_of_links(const train::PlanOptions& plan, int ranks) {
   return fmt::format("within nodes {}, between {}", within, between);
 }
 
-// What the table below it was computed for.
+// Prints what the table below was computed for.
 void print_title(const PlanJob& job) {
   fmt::print("{}, {} samples a step on {} ranks, {} per node; {}\n", job.model.name, job.plan.batch,
              job.plan.ranks, job.plan.ranks_per_node, text_of_links(job.plan, job.plan.ranks));

@@ -1,5 +1,5 @@
-// What a configuration and the options of `rondo plan` come to: a model, its batch, and what links
-// and kernels cost.
+// The job that a configuration and the options of `rondo plan` describe: a model, its batch, and
+// what links and kernels cost.
 //
 // Costs of links come from options, from `rondo bench tune`, or from defaults; costs of kernels
 // from --flops, or from measurements that are kept in a file. No data are read.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What `rondo plan` is asked, what a configuration makes of it, and the answers.
+// The request to `rondo plan`, the job that a configuration makes of it, and the answers.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,7 +19,7 @@
 
 namespace rondo::tools {
 
-/// What `rondo plan` is asked.
+/// The request to `rondo plan`.
 struct PlanRequest {
   std::filesystem::path config = {};
   std::vector<std::string> settings = {};

@@ -29,7 +29,7 @@ namespace {
 constexpr double assumed_spread = 0.5;    // percentage points, where there is one seed
 constexpr double smallest_spread = 0.05;  // two seeds may agree by chance
 
-// What makes no other variant: the seed, and what changes no result.
+// Keys that make no other variant: the seed, and those that change no result.
 bool is_aside(std::string_view key) {
   constexpr std::array aside = {"train.seed", "train.log_every", "data.path"};
   return std::ranges::find(aside, key) != aside.end();
@@ -167,8 +167,8 @@ std::optional<std::size_t> most_accurate(const std::vector<Variant>& variants) {
   return best;
 }
 
-// Runs of different tasks have accuracies and times that mean nothing beside each other. What a run
-// does not say is no difference, nor is what has no accuracy.
+// Runs of different tasks have accuracies and times that mean nothing beside each other. A value
+// that a run does not tell is no difference, nor is that of a variant without accuracy.
 std::string different_task(const std::vector<ReportedRun>& runs,
                            const std::vector<Variant>& variants) {
   // A program's own part comes before what its configuration names.
@@ -240,7 +240,7 @@ std::vector<std::string> differences_of_parts(const ReportedRun& run) {
   return differing;
 }
 
-// What a run that was resumed does not tell.
+// Notes on facts that a resumed run does not tell.
 void add_notes_of_parts(const ReportedRun& run, std::vector<std::string>& notes) {
   const std::vector<std::string> differing = differences_of_parts(run);
   if (!differing.empty()) {
@@ -271,13 +271,13 @@ void add_notes_of_missing(const Variant& variant, std::vector<std::string>& note
   }
 }
 
-// What limits the answer. It is given all the same, so these stand beside it.
+// The limits of the answer. It is given all the same, so these stand beside it.
 std::vector<std::string> notes_of(const std::vector<ReportedRun>& runs,
                                   const std::vector<Variant>& variants) {
   std::vector<std::string> notes;
   for (const Variant& variant : variants) add_notes_of_missing(variant, notes);
   for (const ReportedRun& run : runs) add_notes_of_parts(run, notes);
-  // Of the others no spread is asked for.
+  // The spread of the others is not asked for.
   const auto best = most_accurate(variants);
   if (best && variants[*best].completed.size() == 1) {
     notes.push_back(
@@ -317,7 +317,7 @@ std::string about_bytes(const Variant& taken, const std::vector<Variant>& varian
                      100.0 * *taken.summary.bytes_sent / *most->summary.bytes_sent, most->label);
 }
 
-// What became of those that are less accurate.
+// Tells by how much the other variants are less accurate.
 std::string about_others(const Variant& best, const std::vector<Variant>& variants,
                          const std::vector<std::size_t>& candidates) {
   std::vector<std::string> others;
@@ -356,7 +356,7 @@ std::string answer_for_only_one_of(const Variant& variant, std::size_t variants)
       variants, variant.label, in_percent(mean_accuracy(variant)));
 }
 
-// What the lead of the most accurate one is measured by.
+// The measure for the lead of the most accurate one.
 std::string spread_of(const Variant& best) {
   if (best.summary.final_accuracy->deviation) return "seeds explain";
   return fmt::format("the {} points that are assumed where there is one seed", assumed_spread);
@@ -388,7 +388,7 @@ std::string answer_for(const Advice& advice, const Variant& best,
 }
 
 // Runs of one seed differ less than those of several, so a repeated one would make the spread look
-// smaller than it is. Of a run without a configuration the seed is not known.
+// smaller than it is. The seed of a run without a configuration is not known.
 bool repeats_a_seed(const std::vector<ReportedRun>& runs, const Variant& variant, std::size_t run) {
   const auto seed = runs[run].keys.find("train.seed");
   if (seed == runs[run].keys.end()) return false;
@@ -494,7 +494,7 @@ Advice advise(const std::vector<ReportedRun>& runs, std::vector<Variant>& varian
     advice.answer = answer_for_only_one_of(variants[*best], variants.size());
     return advice;
   }
-  // Of equal times the first variant, which is the one that the user named first.
+  // The first of equal times counts: its variant is the one that the user named first.
   advice.take = *std::ranges::min_element(candidates, {}, [&](std::size_t i) {
     return variants[i].summary.time_to_it.value_or(HUGE_VAL);
   });

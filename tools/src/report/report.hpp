@@ -56,7 +56,7 @@ struct CurveKind {
 /// when the run has none. A long curve is thinned out, and has its first and last point.
 [[nodiscard]] nlohmann::json curve_of(const ReportedRun& run, const CurveKind& kind);
 
-/// What a report is made of.
+/// The parts of a report.
 struct ReportSources {
   std::vector<ReportedRun> runs = {};
   std::vector<nlohmann::json> tables = {};  ///< of files: title, about, columns, rows
@@ -115,7 +115,7 @@ struct Difference {
 /// The page without its data, from page.html.
 extern const std::string_view page_template;
 
-/// What the page shows, as the script of page.html reads it.
+/// The data that the page shows, as the script of page.html reads them.
 [[nodiscard]] nlohmann::json page_data(const std::string& title, const ReportSources& sources);
 
 /// One HTML file that needs no other and no network. Whatever text is in `data`, it stays text.

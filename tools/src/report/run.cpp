@@ -1,4 +1,4 @@
-// What a run left in its folder, as a report shows it: events, keys of the configuration, curves.
+// The folder of a run as a report shows it: events, keys of the configuration, curves.
 //
 // Files of other versions and of runs that were killed must not end a report, so everything is
 // optional: what is absent is left out, what is damaged is skipped and named.
@@ -105,7 +105,7 @@ class EventReader {
   std::size_t damaged_ = 0;
 };
 
-// What a start event says of the parts of a run, and the keys that name them in a configuration.
+// The parts of a run in a start event, and the keys that name them in a configuration.
 constexpr std::array<std::pair<const char*, const char*>, 3> parts = {
     {{"data", "data.name"}, {"model", "model.name"}, {"scheme", "update.scheme"}}};
 
@@ -133,7 +133,7 @@ void read_keys(ReportedRun& run) {
   }
 }
 
-// What a run had spent when a step ended.
+// The costs of a run up to the end of a step.
 class EpochClock {
  public:
   explicit EpochClock(const ReportedRun& run)
@@ -159,7 +159,7 @@ class EpochClock {
     return steps_per_epoch_ > 0.0 ? step / steps_per_epoch_ : step;
   }
 
-  // Of this folder's part of the run: all but the step is 0 where that begins.
+  // A mark in this folder's part of the run: all but the step is 0 where the part begins.
   struct Mark {
     double step = 0.0;
     double seconds = 0.0;

@@ -1,7 +1,7 @@
-// What the arguments of `rondo report` are: runs, comparisons, and files that other commands wrote.
+// The arguments of `rondo report`: runs, comparisons, and files that other commands wrote.
 //
-// A file is known by what is in it, not by its name. Of a table in JSON the report shows the
-// columns that it knows, in the units that people read; others are left out, so that files of later
+// A file is known by what is in it, not by its name. The report shows the columns of a table in
+// JSON that it knows, in the units that people read; it leaves others out, so that files of later
 // versions can be shown.
 //
 // Every kind of file becomes the same two things: tables of texts, and charts of numbers, for which
@@ -41,7 +41,7 @@ struct KnownColumn {
 
 constexpr double mebi = 1.0 / (1 << 20);
 
-// Of rondo plan with grids. Names are those of its JSON, which stay the same between versions.
+// Columns of rondo plan's grids. Names are those of its JSON, which stay the same between versions.
 const std::vector<KnownColumn> plan_columns = {
     {"strategy", "strategy"},
     {"ranks", "ranks"},
@@ -61,7 +61,7 @@ const std::vector<KnownColumn> plan_layer_columns = {
     {"reduction_seconds", "reduction ms", 1e3, 3},
     {"redistribution_seconds", "relayout ms", 1e3, 3},
 };
-// Of rondo plan --scaling.
+// Columns of rondo plan --scaling.
 const std::vector<KnownColumn> scaling_columns = {
     {"ranks", "ranks"},
     {"global_batch", "batch"},
@@ -72,7 +72,7 @@ const std::vector<KnownColumn> scaling_columns = {
     {"speedup", "speed-up", 1.0, 2},
     {"efficiency", "efficiency", 1.0, 3},
 };
-// Of rondo bench model --primitives.
+// Columns of rondo bench model --primitives.
 const std::vector<KnownColumn> kernel_columns = {
     {"layer", "layer"},
     {"direction", "direction"},
@@ -80,7 +80,7 @@ const std::vector<KnownColumn> kernel_columns = {
     {"gflops", "GFLOP/s", 1.0, 1},
     {"implementation", "kernel"},
 };
-// Of the profile.json of rondo train --profile.
+// Columns of the profile.json of rondo train --profile.
 const std::vector<KnownColumn> profile_columns = {
     {"layer", "layer"},
     {"pass", "pass"},
@@ -212,7 +212,7 @@ void add_profile(const std::string& name, const Json& profile, ReportSources& so
       table_of("Where a step's time goes, " + name, about, profile["kernels"], profile_columns));
 }
 
-// What a JSON file holds; false: nothing that a report shows.
+// Adds what a JSON file holds; false: nothing that a report shows.
 bool add_json(const std::string& name, const Json& json, ReportSources& sources) {
   // Each command's JSON has a field that no other has.
   if (is_rows(json) && json.front().contains("efficiency")) {
@@ -283,7 +283,7 @@ void add_csv(const fs::path& path, const std::string& name, ReportSources& sourc
   sources.tables.push_back(page_table(name, path.string(), columns, cells));
 }
 
-// What lies beside a run's metrics.jsonl: absent is right, damaged is named.
+// Adds a file that lies beside a run's metrics.jsonl: absent is right, damaged is named.
 void add_file_of(const ReportedRun& run, const char* name, ReportSources& sources) {
   const fs::path file = run.folder / name;
   if (!is_there(file)) return;

@@ -126,8 +126,8 @@ void add_layer_rows(const Totals& totals, const std::vector<train::KernelTime>& 
   }
 }
 
-// Of the layers and the loss: first those that have kernels alone, so that the sum compares the
-// same kernels in the step and alone, and then the others.
+// Sums of the layers and the loss: first those that have kernels alone, so that the sum compares
+// the same kernels in the step and alone, and then the others.
 std::vector<ProfileRow> sums_of_layers(const std::vector<ProfileRow>& rows) {
   ProfileRow sum{.pass = "sum of these kernels", .calls = 1.0};
   ProfileRow others{.pass = "layers without kernels alone", .calls = 1.0};
@@ -226,7 +226,7 @@ Json trace_of(const train::StepProfile& profile, const std::string& record, int 
 // Only the shapes of unsplit layers are known without lowering the model.
 bool splits_layers(const train::Experiment& experiment, int ranks) {
   const auto& grid = experiment.grid;
-  // What the planner chooses is not known here.
+  // The planner's choice is not known here.
   if (grid.plan != "given") return true;
   return grid.channel * grid.filter * grid.height * grid.width != 1 ||
          (grid.sample != 0 && grid.sample != ranks);
@@ -308,7 +308,7 @@ std::vector<ProfileRow> profile_rows(const train::StepProfile& profile,
                   .warm = alone(warm, "loss", {"forward"}, at(totals.calls, {"", "loss"})),
                   .cold = alone(cold, "loss", {"forward"}, at(totals.calls, {"", "loss"}))});
   const double whole = at(totals.microseconds, {"", "step"});
-  // What no part accounts for is shown, so that the rows add up to the step.
+  // Time that no part accounts for is shown, so that the rows add up to the step.
   double rest = whole;
   for (ProfileRow& sum : sums_of_layers(rows)) {
     rest -= sum.step.value_or(0.0);
@@ -374,7 +374,7 @@ std::string RunProfile::write(const train::Experiment& experiment, int threads,
   if (record_.empty()) take_record();
   replace_file(folder_ / fmt::format("profile-rank-{}.json", world_.rank()),
                trace_of(steps_, record_, world_.rank(), origin).dump() + "\n", advice_on_room);
-  // Who stops a run does not wait for measurements.
+  // A user who stops a run does not wait for measurements.
   const KernelsAlone alone =
       end == RunEnd::complete ? measure_alone(world_, experiment, threads, team) : KernelsAlone{};
   if (world_.rank() != 0) return {};

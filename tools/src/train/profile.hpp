@@ -59,8 +59,8 @@ class RunProfile {
   void on_step();
 
   /// Writes profile-rank-R.json on every rank, and on rank 0 profile.json, unless no step was
-  /// recorded; returns what rank 0 shows. `experiment` is as it ran, with `team`. Of a run that was
-  /// stopped no kernels are measured alone. Collective.
+  /// recorded; returns what rank 0 shows. `experiment` is as it ran, with `team`. No kernels are
+  /// measured alone for a run that was stopped. Collective.
   std::string write(const train::Experiment& experiment, int threads, transport::Team* team,
                     RunEnd end);
 

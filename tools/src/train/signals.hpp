@@ -29,8 +29,8 @@ class DumpRequest {
  public:
   DumpRequest();
 
-  /// Writes flight-rankN.json to `folder` if it has been asked for since the last call. What goes
-  /// wrong is said on stderr, and ends nothing.
+  /// Writes flight-rankN.json to `folder` if it has been asked for since the last call. Errors are
+  /// reported on stderr, and end nothing.
   void answer(const transport::World& world, const std::filesystem::path& folder) const;
 
  private:
@@ -61,7 +61,7 @@ class RunSignals {
   /// From now on SIGTERM is a request, too. May be called in every step.
   void begin_training();
 
-  /// What has come since the last call; the end stays asked for.
+  /// The requests since the last call; a request to end the run stays.
   [[nodiscard]] static train::RunRequest take();
 
  private:

@@ -91,7 +91,7 @@ Trained find_trained(const TrainedRequest& request) {
   Trained trained;
   trained.experiment = config == request.source ? train::read_experiment(config, request.settings)
                                                 : train::read_recorded(config, request.settings);
-  // Of a configuration that is read, this is checked; what a run has recorded is always there.
+  // A configuration that is read is checked for this; what a run has recorded is always there.
   if (trained.experiment.model.name.empty()) {
     throw UsageError(
         fmt::format("{}: missing key 'model.name'; give the directory of a run of rondo train",

@@ -10,7 +10,7 @@
 
 namespace rondo::tools {
 
-/// What a user says of a model that has been trained.
+/// A user's description of a model that has been trained.
 struct TrainedRequest {
   std::filesystem::path source = {};       ///< a run directory, or a configuration
   std::filesystem::path weights = {};      ///< empty: those of the run, or model.weights

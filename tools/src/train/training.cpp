@@ -207,7 +207,7 @@ bool is_same_file(const fs::path& before, const fs::path& now) {
   return is_there(now) && read_file(before) == read_file(now);
 }
 
-// Of a run that begins from the first step, these make another one, too.
+// A run that begins from the first step becomes another one by these files, too.
 void expect_same_files(const train::Experiment& then, const train::Experiment& now) {
   const auto expect_same = [](const char* key, const std::string& before,
                               const std::string& after) {
@@ -327,7 +327,7 @@ void RunFolder::make(const std::string& config, Use use) {
                                  error ? error.message() : "there is a file of that name"));
   }
   had_metrics_ = is_there(path_ / "metrics.jsonl");
-  // Of two runs that begin at the same moment, one finds the configuration of the other.
+  // One of two runs that begin at the same moment finds the configuration of the other.
   const Descriptor locked = lock_to_write_config(path_);
   // What is no run is nothing to go on from, and stays as it is.
   if (use == Use::begin || !train::has_checkpoint(path_))

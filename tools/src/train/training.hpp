@@ -21,7 +21,7 @@
 
 namespace rondo::tools {
 
-/// What a user asks of a training run.
+/// A user's request for a training run.
 struct TrainRequest {
   LaunchRequest launch = {};  ///< without a flight record's folder: the run's
   std::filesystem::path config = {};
@@ -76,7 +76,7 @@ class RunFolder {
   ~RunFolder();
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  /// Of a run that is to be resumed: is it there whole, with the steps that are asked for now, and
+  /// For a run that is to be resumed: is it there whole, with the steps that are asked for now, and
   /// has it left no checkpoint?
   [[nodiscard]] bool is_complete() const noexcept { return is_complete_; }
 
@@ -164,7 +164,7 @@ class ProgressLine {
   std::chrono::steady_clock::time_point next_ = {};
 };
 
-/// What a run has cost in communication, beside what synchronous updates would have: a line each
+/// The communication costs of a run, beside those that synchronous updates would have: a line each
 /// for reductions, bytes, time and injected delays. Ends without a line break.
 [[nodiscard]] std::string format_summary(const train::RunSummary& summary);
 
