@@ -182,6 +182,21 @@ class Check:
         for reason in reasons or [f"failed with status {phase.status}, see above"]:
             self.tally.failed.append(f"{phase.name}: {reason}")
 
+    def forgive_limit(self, name):
+        """Counts it as no failure that the limit ended this build or its tests, and says that it
+        did."""
+        phases = [phase for phase in self.runner.phases if phase.name.startswith(f"{name}: ")]
+        reasons = [phase.ended_because for phase in phases if phase.ended_because]
+        if not reasons or self.runner.interrupted:
+            return ""
+        cut = tuple(f"{phase.name}: {phase.ended_because}" for phase in phases if phase.ended_because)
+        self.tally.failed = [
+            text
+            for text in self.tally.failed
+            if not text.startswith(cut) and not (text.startswith(f"{name}: ") and ": INTERRUPT " in text)
+        ]
+        return reasons[0]
+
     def build(self, build):
         return self.configure(build) and self.compile(build)
 
@@ -276,6 +291,10 @@ def check_other_release(check, minutes=0, required=False):
     if phase.passed:
         if check.build(build):
             check.test(build)
+        if minutes:
+            late = check.forgive_limit(build.name)
+            if late:
+                leave_out(late)
     elif not phase.ended_because and (phase.status == 77 or phase.status == 75 and not required):
         leave_out(phase.lines[-1].strip() if phase.lines else "")
     else:

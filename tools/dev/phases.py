@@ -87,6 +87,7 @@ class Runner:
         self.began = time.monotonic()
         self.deadline = self.began + 60 * limit_minutes
         self.phases = []
+        self.interrupted = False
 
     def run(self, name, command):
         phase = Phase(name)
@@ -126,6 +127,7 @@ class Runner:
         except subprocess.TimeoutExpired:
             self._end(child, phase, f"ended, because the limit of {self.limit_minutes:g} minutes has passed")
         except KeyboardInterrupt:
+            self.interrupted = True
             self.deadline = time.monotonic()
             self._end(child, phase, "interrupted")
 
