@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <atomic>
@@ -370,6 +371,15 @@ TEST(FlightRecordTest, AFolderThatCannotBeMadeDoesNotHideTheFailure) {
     EXPECT_EQ(request.status(), Errc::peer_lost);
     EXPECT_THROW(world.dump_flight_record(file / "record.json"), std::system_error);
   });
+}
+
+TEST(FlightRecordTest, ReplacesNoPipe) {
+  const ScratchFolder folder;
+  const std::filesystem::path pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  test::World(1).run(
+      [&](World& world) { EXPECT_THROW(world.dump_flight_record(pipe), std::system_error); });
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
 TEST(FlightRecordTest, IsWrittenBySurvivorsOfAKilledProcess) {

@@ -379,6 +379,15 @@ std::size_t character(std::string_view text) {
                           "cannot write the flight record " + path.string());
 }
 
+// A device or a pipe in that place would be replaced by a file: root has the permission.
+void expect_no_special_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
+  errno = std::filesystem::is_directory(status) ? EISDIR : EEXIST;
+  fail(path);
+}
+
 // The file must not exist yet, and is on disk when this returns.
 void write_synced(const std::filesystem::path& path, std::string_view text) {
   if (!shm::may_be_file_size(text.size())) {
@@ -488,6 +497,7 @@ std::string to_json(const Memory& memory, std::string_view reason) {
 bool dump(const Memory& memory, std::string_view reason, const std::filesystem::path& path) {
   const std::string json = to_json(memory, reason);
   if (json.empty()) return false;
+  expect_no_special_file(path);
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
   const std::filesystem::path partial = aside(path);
   try {

@@ -115,7 +115,7 @@ class TickScale {
 
 /// Writes `memory` as JSON to `path`: aside, synced, and renamed, so that whoever finds the file
 /// finds all of it. Makes the folder. False when no rank has begun to record. Throws
-/// std::system_error that names the file.
+/// std::system_error that names the file, also where that is a device, a pipe or a folder.
 bool dump(const Memory& memory, std::string_view reason, const std::filesystem::path& path);
 
 /// "flight-rank7.json" in `folder`.

@@ -333,7 +333,7 @@ class RONDO_TRANSPORT_API World {
   void abort(std::string_view reason) noexcept;
 
   /// Writes this rank's flight record as JSON (see FlightRecord) to `path`. Throws
-  /// std::system_error.
+  /// std::system_error, also where a device, a pipe or a folder has that name.
   void dump_flight_record(const std::string& path) const;
 
   /// Sets WorldOptions::dump_folder, for a program that learns it after it has joined.
