@@ -33,7 +33,7 @@ bool still_valid(const Incoming& message) noexcept {
   return !withdrawn(message);
 }
 
-// Reads what a slot tells; a message's source is where it lies now.
+// Reads what a slot tells; a message's source is its present address.
 Incoming read(const ShmPeer& from, const RingReader::Front& front) noexcept {
   Incoming message{.tag = front.tag, .bytes = front.payload.size(), .source = front.payload.data()};
   if (front.kind == SlotKind::inlined) return message;
