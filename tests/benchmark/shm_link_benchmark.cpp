@@ -20,8 +20,8 @@
 #include <span>
 #include <vector>
 
-#include "links/link.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
+#include "message/link.hpp"
 
 namespace rondo::transport {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/blocks.hpp"
-#include "fabric/hierarchical.hpp"
+#include "collective/hierarchical/hierarchical.hpp"
 
 namespace rondo::test {
 namespace {

@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "collective/algorithms.hpp"
-#include "core/channel.hpp"
+#include "message/channel.hpp"
 #include "support/link_data.hpp"
 #include "support/link_traffic.hpp"
 #include "support/memory_link.hpp"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "collective/algorithms.hpp"
-#include "fabric/hierarchical.hpp"
-#include "fabric/schedules.hpp"
+#include "collective/flat/schedules.hpp"
+#include "collective/hierarchical/hierarchical.hpp"
 
 namespace rondo::test {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "links/link.hpp"
+#include "message/link.hpp"
 
 namespace rondo::test {
 

@@ -12,8 +12,8 @@
 
 #include <gtest/gtest.h>
 
-#include "links/link.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
+#include "message/link.hpp"
 
 namespace rondo::test {
 

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "fabric/schedules.hpp"
+#include "collective/flat/schedules.hpp"
 #include "support/hierarchy_cuts.hpp"
 #include "support/link_data.hpp"
 #include "support/link_traffic.hpp"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "collective/algorithms.hpp"
-#include "fabric/hierarchical.hpp"
+#include "collective/hierarchical/hierarchical.hpp"
 #include "support/simulated_ranks.hpp"
 
 namespace rondo::test {

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "collective/algorithms.hpp"
-#include "core/channel.hpp"
-#include "links/link.hpp"
+#include "message/channel.hpp"
+#include "message/link.hpp"
 #include "support/shared_ports.hpp"
 
 namespace rondo::test {

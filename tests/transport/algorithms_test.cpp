@@ -15,7 +15,7 @@
 #include <rondo/transport/allreduce_paths.hpp>
 
 #include "collective/algorithms.hpp"
-#include "core/channel.hpp"
+#include "message/channel.hpp"
 #include "support/link_collective_test.hpp"
 
 namespace rondo::transport::algorithms_test {

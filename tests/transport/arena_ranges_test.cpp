@@ -16,8 +16,8 @@
 #include <rondo/transport/world.hpp>
 
 #include "collective/algorithms.hpp"
-#include "shm/arena.hpp"
-#include "shm/memory.hpp"
+#include "memory/arena.hpp"
+#include "memory/memory.hpp"
 
 namespace rondo::transport::arena_ranges_test {
 namespace {

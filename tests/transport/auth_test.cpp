@@ -14,7 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/store.hpp"
 

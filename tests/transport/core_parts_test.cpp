@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "bootstrap/wire.hpp"
-#include "core/channel.hpp"
-#include "core/peer_status.hpp"
+#include "message/channel.hpp"
+#include "verdict/peer_status.hpp"
 
 namespace rondo::transport::core_parts_test {
 namespace {

@@ -26,14 +26,14 @@
 #include <rondo/transport/error.hpp>
 
 #include "bootstrap/side_channel.hpp"
-#include "bootstrap/wait_graph.hpp"
-#include "core/communicator_core.hpp"
-#include "core/operation_record.hpp"
-#include "core/world_core.hpp"
-#include "links/link.hpp"
+#include "communicator/communicator_core.hpp"
+#include "communicator/operation_record.hpp"
+#include "memory/control_block.hpp"
+#include "memory/memory.hpp"
+#include "message/link.hpp"
 #include "recorder/recorder.hpp"
-#include "shm/control_block.hpp"
-#include "shm/memory.hpp"
+#include "verdict/wait_graph.hpp"
+#include "world/world_core.hpp"
 
 namespace rondo::transport::core_world_test {
 namespace {

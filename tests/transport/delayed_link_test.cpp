@@ -14,8 +14,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/world_lock.hpp"
-#include "links/link.hpp"
+#include "base/world_lock.hpp"
+#include "message/link.hpp"
 
 namespace rondo::transport::delayed_link_test {
 namespace {

@@ -1,7 +1,7 @@
 // A header carries the first short message to the same member, and the receive of that message
 // finds it; all others travel by themselves.
 
-#include "core/header_exchange.hpp"
+#include "message/header_exchange.hpp"
 
 #include <array>
 #include <cstddef>
@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/channel.hpp"
+#include "message/channel.hpp"
 #include "support/memory_link.hpp"
 
 namespace rondo::transport::header_exchange_test {

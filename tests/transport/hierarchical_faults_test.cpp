@@ -14,7 +14,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 
-#include "shm/control_block.hpp"
+#include "memory/control_block.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::hierarchical_faults_test {

@@ -12,13 +12,13 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/request.hpp>
 
-#include "core/world_core.hpp"
+#include "memory/control_block.hpp"
+#include "memory/memory.hpp"
 #include "recorder/recorder.hpp"
-#include "shm/control_block.hpp"
-#include "shm/memory.hpp"
 #include "support/allocations.hpp"
 #include "support/store.hpp"
 #include "support/world.hpp"
+#include "world/world_core.hpp"
 
 namespace rondo::transport::lack_of_memory_test {
 namespace {

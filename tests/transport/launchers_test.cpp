@@ -20,7 +20,7 @@
 #include <gtest/gtest.h>
 
 #include "bootstrap/launchers.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 #include "support/store.hpp"
 
 namespace rondo::transport::bootstrap::launchers_test {

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "collective/algorithms.hpp"
-#include "core/channel.hpp"
+#include "message/channel.hpp"
 #include "support/allocations.hpp"
 #include "support/link_collective_test.hpp"
 

@@ -15,7 +15,7 @@
 
 #include <gtest/gtest.h>
 
-#include "links/link.hpp"
+#include "message/link.hpp"
 
 namespace rondo::transport {
 

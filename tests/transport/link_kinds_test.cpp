@@ -23,9 +23,9 @@
 #include <rondo/transport/links.hpp>
 
 #include "link_fixture.hpp"
-#include "links/link.hpp"
 #include "links/plugin.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
+#include "message/link.hpp"
 
 namespace rondo::transport::link_kinds_test {
 namespace {

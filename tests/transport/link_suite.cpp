@@ -22,7 +22,7 @@
 #include <gtest/gtest.h>
 
 #include "link_fixture.hpp"
-#include "links/link.hpp"
+#include "message/link.hpp"
 #include "support/allocations.hpp"
 
 namespace rondo::transport {

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/cache_line.hpp"
-#include "fabric/schedules.hpp"
+#include "base/cache_line.hpp"
+#include "collective/flat/schedules.hpp"
 
 namespace rondo::transport::schedule::schedule_test {
 namespace {

@@ -17,7 +17,7 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 
 namespace rondo::transport::segment_test {
 namespace {

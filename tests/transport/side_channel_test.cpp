@@ -16,8 +16,8 @@
 #include <gtest/gtest.h>
 
 #include "bootstrap/side_channel.hpp"
-#include "bootstrap/wait_graph.hpp"
 #include "support/store.hpp"
+#include "verdict/wait_graph.hpp"
 
 namespace rondo::transport::bootstrap::side_channel_test {
 namespace {

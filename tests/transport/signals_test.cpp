@@ -20,7 +20,7 @@
 
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 #include "support/processes.hpp"
 
 namespace rondo::transport::signals_test {

@@ -12,8 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bootstrap/wait_graph.hpp"
 #include "support/store.hpp"
+#include "verdict/wait_graph.hpp"
 
 namespace rondo::transport::stores::store_status_test {
 namespace {

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "links/tcp/endpoint.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 
 namespace rondo::transport::tcp_endpoint_test {
 namespace {

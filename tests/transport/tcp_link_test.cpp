@@ -28,11 +28,11 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "links/link.hpp"
 #include "links/plugin.hpp"
 #include "links/tcp/endpoint.hpp"
 #include "links/tcp/rail.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
+#include "message/link.hpp"
 #include "support/allocations.hpp"
 
 namespace rondo::transport::tcp_link_test {

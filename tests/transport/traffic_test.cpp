@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include "collective/node/protocol.hpp"
 #include "collective/team_work.hpp"
-#include "node/protocol.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::traffic_test {

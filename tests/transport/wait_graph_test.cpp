@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bootstrap/wait_graph.hpp"
+#include "verdict/wait_graph.hpp"
 
 namespace rondo::transport::bootstrap::wait_graph_test {
 namespace {

@@ -15,8 +15,8 @@
 
 #include <rondo/transport/request.hpp>
 
-#include "core/communicator_core.hpp"
-#include "core/world_core.hpp"
+#include "communicator/communicator_core.hpp"
+#include "world/world_core.hpp"
 
 namespace rondo::transport {
 

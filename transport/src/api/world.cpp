@@ -12,10 +12,10 @@
 #include <rondo/transport/team.hpp>
 
 #include "bootstrap/bootstrap.hpp"
-#include "core/communicator_core.hpp"
-#include "core/world_core.hpp"
+#include "communicator/communicator_core.hpp"
+#include "memory/arena.hpp"
 #include "recorder/recorder.hpp"
-#include "shm/arena.hpp"
+#include "world/world_core.hpp"
 
 namespace rondo::transport {
 

@@ -23,7 +23,7 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

@@ -22,6 +22,8 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "base/blocked_signals.hpp"
+#include "base/forks.hpp"
 #include "bootstrap/auth.hpp"
 #include "bootstrap/fabric.hpp"
 #include "bootstrap/interfaces.hpp"
@@ -29,9 +31,7 @@
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"
-#include "core/blocked_signals.hpp"
-#include "core/forks.hpp"
-#include "core/world_core.hpp"
+#include "world/world_core.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

@@ -28,9 +28,9 @@
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/trial.hpp"
 #include "bootstrap/wire.hpp"
-#include "core/names.hpp"
-#include "links/link.hpp"
 #include "links/plugin.hpp"
+#include "message/link.hpp"
+#include "recorder/names.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

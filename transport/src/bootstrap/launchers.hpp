@@ -10,7 +10,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "bootstrap/environment.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 
 // Reads what launchers other than `rondo run` tell a rank, so that their ranks find each other.
 

@@ -29,7 +29,7 @@
 #include <rondo/transport/launcher.hpp>
 
 #include "bootstrap/wire.hpp"
-#include "core/names.hpp"
+#include "recorder/names.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

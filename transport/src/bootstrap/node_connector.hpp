@@ -12,7 +12,7 @@
 #include "bootstrap/auth.hpp"
 #include "bootstrap/environment.hpp"
 #include "bootstrap/sockets.hpp"
-#include "core/world_core.hpp"
+#include "world/world_core.hpp"
 
 // How the ranks of one node find each other and map each other's memory.
 

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "links/link.hpp"
+#include "message/link.hpp"
 
 namespace rondo::transport::bootstrap {
 

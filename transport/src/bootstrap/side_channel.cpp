@@ -29,9 +29,9 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "bootstrap/wait_graph.hpp"
-#include "core/best_effort.hpp"
-#include "core/blocked_signals.hpp"
+#include "base/best_effort.hpp"
+#include "base/blocked_signals.hpp"
+#include "verdict/wait_graph.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

@@ -16,7 +16,7 @@
 #include <tuple>
 #include <vector>
 
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 
 namespace rondo::transport::bootstrap {
 

@@ -30,7 +30,7 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "core/tcp_socket.hpp"
+#include "base/tcp_socket.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

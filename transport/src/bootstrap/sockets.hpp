@@ -14,7 +14,7 @@
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/wire.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 
 namespace rondo::transport::bootstrap {
 

@@ -14,7 +14,7 @@
 #include "bootstrap/environment.hpp"
 #include "bootstrap/side_channel.hpp"
 #include "bootstrap/sockets.hpp"
-#include "bootstrap/wait_graph.hpp"
+#include "verdict/wait_graph.hpp"
 
 // The TCP store of rank 0, and the ranks' side channels over it.
 

@@ -21,9 +21,9 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "base/best_effort.hpp"
 #include "bootstrap/node_relay.hpp"
 #include "bootstrap/store_connector.hpp"
-#include "core/best_effort.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

@@ -26,14 +26,14 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "base/blocked_signals.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "bootstrap/probe.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/wire.hpp"
-#include "core/blocked_signals.hpp"
-#include "fabric/schedules.hpp"
-#include "links/link.hpp"
+#include "collective/flat/schedules.hpp"
 #include "links/plugin.hpp"
+#include "message/link.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

@@ -9,7 +9,7 @@
 #include "bootstrap/candidates.hpp"
 #include "bootstrap/fabric.hpp"
 #include "bootstrap/side_channel.hpp"
-#include "links/link.hpp"
+#include "message/link.hpp"
 
 namespace rondo::transport::bootstrap {
 

@@ -15,7 +15,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "fabric/hierarchical.hpp"
+#include "collective/hierarchical/hierarchical.hpp"
 
 namespace rondo::transport {
 namespace {

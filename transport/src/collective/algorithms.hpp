@@ -18,9 +18,9 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "core/cache_line.hpp"
-#include "shm/control_block.hpp"
-#include "shm/memory.hpp"
+#include "base/cache_line.hpp"
+#include "memory/control_block.hpp"
+#include "memory/memory.hpp"
 
 // Defines what an algorithm is (Algorithm, Operation), what it is given (Posted), what it knows
 // about its communicator (Group), the list of algorithms, and which of them runs. Algorithms see
@@ -310,31 +310,31 @@ class OperationStorage {
 
 // The list of algorithms. The first algorithm of an operation's protocol that suits the operation
 // runs. To add an algorithm: one file with its class and its constant, and one line here.
-#define RONDO_TRANSPORT_ALGORITHMS(ALGORITHM)                              \
-  /* Inside a node: node/protocol.cpp, direct.cpp and staged.cpp. */       \
-  ALGORITHM(small)                                                         \
-  ALGORITHM(direct_reduce)                                                 \
-  ALGORITHM(direct_reduce_scatter)                                         \
-  ALGORITHM(direct_pull)                                                   \
-  ALGORITHM(staged_reduce)                                                 \
-  ALGORITHM(staged_exchange)                                               \
-  ALGORITHM(staged_pull)                                                   \
-  /* Between nodes: the files of fabric/, named after their algorithms. */ \
-  ALGORITHM(hierarchical_allreduce)                                        \
-  ALGORITHM(hierarchical_reduce)                                           \
-  ALGORITHM(hierarchical_broadcast)                                        \
-  ALGORITHM(hierarchical_barrier)                                          \
-  ALGORITHM(hierarchical_allgather)                                        \
-  ALGORITHM(hierarchical_reduce_scatter)                                   \
-  ALGORITHM(hierarchical_alltoall)                                         \
-  ALGORITHM(doubling_allreduce)                                            \
-  ALGORITHM(halving_allreduce)                                             \
-  ALGORITHM(ring)                                                          \
-  ALGORITHM(tree_broadcast)                                                \
-  ALGORITHM(tree_reduce)                                                   \
-  ALGORITHM(pairwise_alltoall)                                             \
-  ALGORITHM(exchange)                                                      \
-  ALGORITHM(scan)                                                          \
+#define RONDO_TRANSPORT_ALGORITHMS(ALGORITHM)                                   \
+  /* Inside a node: collective/node/protocol.cpp, direct.cpp and staged.cpp. */ \
+  ALGORITHM(small)                                                              \
+  ALGORITHM(direct_reduce)                                                      \
+  ALGORITHM(direct_reduce_scatter)                                              \
+  ALGORITHM(direct_pull)                                                        \
+  ALGORITHM(staged_reduce)                                                      \
+  ALGORITHM(staged_exchange)                                                    \
+  ALGORITHM(staged_pull)                                                        \
+  /* Between nodes: the files of fabric/, named after their algorithms. */      \
+  ALGORITHM(hierarchical_allreduce)                                             \
+  ALGORITHM(hierarchical_reduce)                                                \
+  ALGORITHM(hierarchical_broadcast)                                             \
+  ALGORITHM(hierarchical_barrier)                                               \
+  ALGORITHM(hierarchical_allgather)                                             \
+  ALGORITHM(hierarchical_reduce_scatter)                                        \
+  ALGORITHM(hierarchical_alltoall)                                              \
+  ALGORITHM(doubling_allreduce)                                                 \
+  ALGORITHM(halving_allreduce)                                                  \
+  ALGORITHM(ring)                                                               \
+  ALGORITHM(tree_broadcast)                                                     \
+  ALGORITHM(tree_reduce)                                                        \
+  ALGORITHM(pairwise_alltoall)                                                  \
+  ALGORITHM(exchange)                                                           \
+  ALGORITHM(scan)                                                               \
   ALGORITHM(dissemination_barrier)
 
 namespace algorithms {

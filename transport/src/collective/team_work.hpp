@@ -5,7 +5,7 @@
 
 #include <rondo/transport/team.hpp>
 
-#include "core/cache_line.hpp"
+#include "base/cache_line.hpp"
 
 namespace rondo::transport {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "links/link.hpp"
+#include "message/link.hpp"
 
 namespace rondo::transport {
 

@@ -38,8 +38,8 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "core/names.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
+#include "recorder/names.hpp"
 
 namespace rondo::transport::recorder {
 namespace {

@@ -13,8 +13,8 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "memory/memory.hpp"
 #include "recorder/log.hpp"
-#include "shm/memory.hpp"
 
 namespace rondo::transport::recorder {
 

@@ -16,9 +16,9 @@
 
 #include "links/cancel_patience.hpp"
 #include "links/fifo.hpp"
-#include "links/link.hpp"
 #include "links/ofi/endpoint.hpp"
 #include "links/registered_memory.hpp"
+#include "message/link.hpp"
 
 namespace rondo::transport::ofi {
 
@@ -119,7 +119,7 @@ struct OfiPeer {
 /// The address for a peer's connect(): the provider's name, a zero byte, the endpoint's name.
 [[nodiscard]] std::string address_blob(const Endpoint& endpoint);
 
-/// Tagged messages over a reliable datagram endpoint of libfabric; links/link.hpp has the
+/// Tagged messages over a reliable datagram endpoint of libfabric; message/link.hpp has the
 /// contract.
 ///
 /// - A post hands its message to libfabric at once, or queues it when libfabric cannot accept it;

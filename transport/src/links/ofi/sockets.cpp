@@ -14,7 +14,7 @@
 #include <memory>
 #include <string_view>
 
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 
 namespace rondo::transport::ofi {
 namespace {

@@ -1,6 +1,6 @@
 // The link between ranks of one node: a sending and a receiving half over the same peers.
 
-#include "links/link.hpp"
+#include "message/link.hpp"
 
 #include <cstddef>
 #include <cstdint>

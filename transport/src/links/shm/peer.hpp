@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "links/fifo.hpp"
-#include "links/link.hpp"
 #include "links/shm/ring.hpp"
-#include "shm/control_block.hpp"
-#include "shm/memory.hpp"
+#include "memory/control_block.hpp"
+#include "memory/memory.hpp"
+#include "message/link.hpp"
 
 // The private data of a rank about its messages: posted sends and receives, messages that came
 // before their receive, and the queues of them; and the two halves of a link, which move them.

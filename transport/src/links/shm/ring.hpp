@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 
 // The memory that two ranks of a node share to exchange messages, and the two ends of it. All
 // shared memory here lies in the sender's control segment, made on first use; offsets are into that

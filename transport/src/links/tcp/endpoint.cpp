@@ -24,7 +24,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/tcp_socket.hpp"
+#include "base/tcp_socket.hpp"
 #include "links/plugin.hpp"
 
 namespace rondo::transport::tcp {

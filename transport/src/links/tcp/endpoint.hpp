@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "links/link.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
+#include "message/link.hpp"
 
 // Where a rank listens, and how two ranks find out that a connection is theirs.
 

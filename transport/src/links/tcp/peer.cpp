@@ -27,7 +27,7 @@
 #include <new>
 #include <utility>
 
-#include "core/tcp_socket.hpp"
+#include "base/tcp_socket.hpp"
 
 namespace rondo::transport::tcp {
 namespace {

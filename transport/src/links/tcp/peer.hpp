@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "links/fifo.hpp"
-#include "links/link.hpp"
 #include "links/tcp/endpoint.hpp"
 #include "links/tcp/rail.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
+#include "message/link.hpp"
 
 namespace rondo::transport::tcp {
 

@@ -12,8 +12,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "core/cache_line.hpp"
-#include "core/tcp_socket.hpp"
+#include "base/cache_line.hpp"
+#include "base/tcp_socket.hpp"
 
 namespace rondo::transport::tcp {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "links/tcp/endpoint.hpp"
-#include "shm/memory.hpp"
+#include "memory/memory.hpp"
 
 namespace rondo::transport::tcp {
 
