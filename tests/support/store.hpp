@@ -23,8 +23,6 @@
 namespace rondo::transport::stores {
 
 namespace bootstrap = rondo::transport::bootstrap;
-using bootstrap::SideChannel;
-using bootstrap::StatusMessage;
 using bootstrap::StoreClient;
 
 /// Calls `body(rank)` on a thread per rank, and waits for all.

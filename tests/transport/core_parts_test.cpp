@@ -14,8 +14,6 @@
 namespace rondo::transport::core_parts_test {
 namespace {
 
-using bootstrap::StatusMessage;
-
 TEST(PeerStatusTest, KnowsTheLastPartOfALeaverInEachOfItsCommunicators) {
   const std::vector<LastCollective> parts{{.context = 0, .members = 11, .sequence = 20},
                                           {.context = 7, .members = 12, .sequence = 16}};
@@ -44,7 +42,7 @@ TEST(PeerStatusTest, TheLatestPartsFitIntoOneText) {
 
   const std::string text = encode(parts);
 
-  EXPECT_LE(text.size(), bootstrap::longest_text);
+  EXPECT_LE(text.size(), longest_text);
   EXPECT_EQ(decode_last_collectives(text).size(), max_last_collectives);
 }
 

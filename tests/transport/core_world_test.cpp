@@ -39,21 +39,20 @@ namespace rondo::transport::core_world_test {
 namespace {
 
 using namespace std::chrono_literals;
-using bootstrap::StatusMessage;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using Lists = std::vector<std::vector<int>>;
 
 // Keeps what the rank tells of its waits.
-class WaitLog final : public bootstrap::SideChannel {
+class WaitLog final : public SideChannel {
  public:
   explicit WaitLog(Lists& told) : told_(told) {}
   std::vector<std::string> allgather(std::string_view /*mine*/) override { return {}; }
   void watch(std::function<void(const StatusMessage&)> /*handler*/) override {}
   void tell(const StatusMessage& message) noexcept override {
     if (message.kind == StatusMessage::Kind::waits) {
-      told_.push_back(bootstrap::decode_ranks(message.text));
+      told_.push_back(decode_ranks(message.text));
     }
   }
 
@@ -72,7 +71,7 @@ Membership alone(const shm::Reserve& reserve = shm::Reserve::of(1)) {
 TEST(WorldCoreTest, SaysThatCommunicatorsHaveUsedUpTheMemoryOfTheirBlocks) {
   const shm::Reserve small{.control_bytes = std::size_t{4} << 20U, .arena_bytes = 1U << 20U};
   const auto world = std::make_shared<WorldCore>(alone(small), WorldOptions{});
-  std::vector<std::shared_ptr<CommunicatorCore>> communicators{world->make_world_communicator()};
+  std::vector<std::shared_ptr<CommunicatorCore>> communicators{CommunicatorCore::of_world(*world)};
   try {
     for (;;) communicators.push_back(communicators.front()->split(0, 0));
   } catch (const Error& error) {
@@ -102,7 +101,7 @@ TEST(WorldCoreTest, ASplitFailsOnAllRanksWhenOneLacksMemoryForItsBlock) {
              .recorder = std::make_shared<recorder::Memory>(recorder::Memory::create())});
       }
       const auto world = std::make_shared<WorldCore>(std::move(membership), WorldOptions{});
-      const auto both = world->make_world_communicator();
+      const auto both = CommunicatorCore::of_world(*world);
       const auto alone = both->split(rank, 0);
       std::vector<std::shared_ptr<CommunicatorCore>> others;
       if (rank == 0) {
@@ -146,7 +145,7 @@ class MismatchAfterALossTest : public testing::Test {
       membership.rank = rank;
       membership.peers = peers;
       const auto world = std::make_shared<WorldCore>(std::move(membership), WorldOptions{});
-      communicators.push_back(world->make_world_communicator());
+      communicators.push_back(CommunicatorCore::of_world(*world));
     }
   }
 
@@ -295,7 +294,7 @@ TEST(WaitTest, TrafficOfOthersHoldsBackNeitherALimitNorALoss) {
       {.memory = shm::RankMemory::create(shm::Reserve::of(2), 2), .process = ended_process()});
   membership.local = std::make_unique<BusyLink>();
   const auto world = std::make_shared<WorldCore>(std::move(membership), WorldOptions{});
-  const auto both = world->make_world_communicator();
+  const auto both = CommunicatorCore::of_world(*world);
   Request barrier = both->post(both->prepare_barrier());
 
   EXPECT_FALSE(barrier.wait_for(10ms));
@@ -327,7 +326,7 @@ TEST(WaitTest, ItsDeadlineTellsWhatStandsBeforeTheMessageThatItAwaits) {
   membership.fabric = std::make_unique<FullLink>();
   const auto world =
       std::make_shared<WorldCore>(std::move(membership), WorldOptions{.deadline = 10ms});
-  const auto both = world->make_world_communicator();
+  const auto both = CommunicatorCore::of_world(*world);
   std::array<std::byte, 4> value{};
   Request request = both->recv({value.data(), ElementType::f32, 1, 4, 4}, 1, 0);
   try {

@@ -23,7 +23,6 @@
 namespace rondo::transport::lack_of_memory_test {
 namespace {
 
-using bootstrap::StatusMessage;
 using test::NoMemory;
 using testing::StartsWith;
 

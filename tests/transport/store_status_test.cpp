@@ -18,7 +18,6 @@
 namespace rondo::transport::stores::store_status_test {
 namespace {
 
-using bootstrap::encode_ranks;
 using testing::AllOf;
 using testing::Contains;
 using testing::Each;

@@ -1,5 +1,6 @@
-// World, a thin layer over WorldCore; and what a host program gives it or reads of it from outside:
-// Team, whose threads it lends, and FlightRecord, the memory in which a rank records.
+// World, a thin layer over WorldCore; AdoptedMemory, which belongs to one; and what a host program
+// gives it or reads of it from outside: Team, whose threads it lends, and FlightRecord, the memory
+// in which a rank records.
 
 #include <rondo/transport/world.hpp>
 
@@ -52,7 +53,7 @@ std::vector<World> World::make_threads(int ranks, const WorldOptions& options) {
 }
 
 World::World(std::shared_ptr<WorldCore> core)
-    : core_(std::move(core)), communicator_(new Communicator(core_->make_world_communicator())) {}
+    : core_(std::move(core)), communicator_(new Communicator(CommunicatorCore::of_world(*core_))) {}
 
 World::~World() = default;
 
@@ -149,6 +150,37 @@ bool FlightRecord::write(const std::filesystem::path& path, std::string_view rea
 
 std::filesystem::path FlightRecord::path_in(const std::filesystem::path& folder, int rank) {
   return recorder::dump_path(folder, rank);
+}
+
+AdoptedMemory::AdoptedMemory(std::weak_ptr<WorldCore> world, std::span<std::byte> memory,
+                             std::span<std::byte> pages) noexcept
+    : world_(std::move(world)), memory_(memory), pages_(pages) {}
+
+AdoptedMemory::AdoptedMemory(AdoptedMemory&& other) noexcept
+    : world_(std::move(other.world_)),
+      memory_(std::exchange(other.memory_, {})),
+      pages_(std::exchange(other.pages_, {})) {}
+
+AdoptedMemory& AdoptedMemory::operator=(AdoptedMemory&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  world_ = std::move(other.world_);
+  memory_ = std::exchange(other.memory_, {});
+  pages_ = std::exchange(other.pages_, {});
+  return *this;
+}
+
+AdoptedMemory::~AdoptedMemory() { release(); }
+
+// The World may have ended; the mapping keeps the arena's memory alive until here.
+void AdoptedMemory::release() noexcept {
+  if (pages_.empty()) return;
+  const bool made_private = ArenaCore::make_private(pages_);
+  if (const auto world = world_.lock(); world && !world->lock().is_copy()) {
+    const std::lock_guard entry(world->lock());
+    world->arena_core().forget(pages_, made_private);
+  }
+  memory_ = pages_ = {};
 }
 
 }  // namespace rondo::transport

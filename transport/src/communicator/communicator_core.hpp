@@ -15,16 +15,16 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/request.hpp>
 
-#include "bootstrap/side_channel.hpp"
 #include "collective/algorithms.hpp"
+#include "collective/hierarchical/hierarchical.hpp"
 #include "communicator/operation_record.hpp"
 #include "message/channel.hpp"
+#include "world/world_core.hpp"
 
 namespace rondo::transport {
 
 class LinkFailure;
 class MultiNode;
-class WorldCore;
 
 /// One rank's side of a communicator: its queue of operations, its control block, its peers'.
 ///
@@ -35,8 +35,10 @@ class WorldCore;
 ///
 /// The sources: post.cpp checks arguments and posts; queue.cpp runs what is posted; wait.cpp waits;
 /// failure.cpp gives up; multi_node.cpp has what differs between nodes, split.cpp how communicators
-/// are made, recording.cpp the flight recorder, names.cpp the texts.
-class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
+/// are made, recording.cpp the flight recorder and the texts.
+class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorCore>,
+                               public ProgressSource,
+                               public NodeCommunicator {
  public:
   static constexpr std::uint64_t no_block = 0;
 
@@ -44,33 +46,33 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// `first`; `context` is its name for other ranks and in flight records.
   CommunicatorCore(std::shared_ptr<WorldCore> world, Group group, std::uint64_t block,
                    std::uint64_t first, std::uint32_t context);
-  CommunicatorCore(const CommunicatorCore&) = delete;
-  CommunicatorCore& operator=(const CommunicatorCore&) = delete;
   ~CommunicatorCore();
+
+  /// The communicator of all ranks; once, right after the construction of the World.
+  [[nodiscard]] static std::shared_ptr<CommunicatorCore> of_world(WorldCore& world);
 
   // A prepared operation is checked, and posted next or kept for a Plan.
   [[nodiscard]] OperationRecord& prepare_allreduce(ConstBlock in, Block out, ReduceOp op);
   [[nodiscard]] OperationRecord& prepare_coalesced(std::span<const Block> arrays, ReduceOp op);
   [[nodiscard]] OperationRecord& prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op);
-  [[nodiscard]] OperationRecord& prepare_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
-                                                        std::span<const std::size_t> counts);
-  [[nodiscard]] OperationRecord& prepare_broadcast(Block data, int root);
+  [[nodiscard]] OperationRecord& prepare_reduce_scatter(
+      ConstBlock in, Block out, ReduceOp op, std::span<const std::size_t> counts) override;
+  [[nodiscard]] OperationRecord& prepare_broadcast(Block data, int root) override;
   [[nodiscard]] OperationRecord& prepare_allgather(ConstBlock in, Block out,
-                                                   std::span<const std::size_t> counts);
+                                                   std::span<const std::size_t> counts) override;
   [[nodiscard]] OperationRecord& prepare_alltoall(ConstBlock in, Block out);
   [[nodiscard]] OperationRecord& prepare_gather(ConstBlock in, Block out, int root,
-                                                std::span<const std::size_t> counts);
+                                                std::span<const std::size_t> counts) override;
   [[nodiscard]] OperationRecord& prepare_scatter(ConstBlock in, Block out, int root,
-                                                 std::span<const std::size_t> counts);
-  [[nodiscard]] OperationRecord& prepare_alltoallv(ConstBlock in,
-                                                   std::span<const std::size_t> in_counts,
-                                                   Block out,
-                                                   std::span<const std::size_t> out_counts);
+                                                 std::span<const std::size_t> counts) override;
+  [[nodiscard]] OperationRecord& prepare_alltoallv(
+      ConstBlock in, std::span<const std::size_t> in_counts, Block out,
+      std::span<const std::size_t> out_counts) override;
   [[nodiscard]] OperationRecord& prepare_scan(ConstBlock in, Block out, ReduceOp op,
                                               bool exclusive);
-  [[nodiscard]] OperationRecord& prepare_barrier();
+  [[nodiscard]] OperationRecord& prepare_barrier() override;
   [[nodiscard]] OperationRecord& prepare_sendrecv(std::span<const Neighbour> neighbours);
-  Request post(OperationRecord& record);
+  Request post(OperationRecord& record) override;
   Request post_parts(OperationRecord& record);
   /// Posts the operation of a Plan.
   Request post_like(const OperationRecord& prototype);
@@ -98,8 +100,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// Operations posted from now on go into the flight recorder; once, before the first operation.
   void begin_recording();
 
-  /// Advances this communicator's operations; at most one step of work. True if any moved.
-  bool progress();
+  bool progress() override;
   /// How often any has moved.
   [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
 
@@ -114,8 +115,7 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   /// has passed. Throws what makes one of them fail.
   [[nodiscard]] static std::optional<std::size_t> wait_any(
       std::span<Request> requests, std::optional<std::chrono::nanoseconds> limit);
-  /// Has what `request` stands for ended, well or not? Moves nothing, unlike Request::test().
-  [[nodiscard]] static bool finished(const Request& request) noexcept {
+  [[nodiscard]] bool finished(const Request& request) const noexcept override {
     return request.record_ == nullptr || request.record_->finished();
   }
   /// If this rank has aborted the job, nothing succeeds any more but what is complete.
@@ -132,9 +132,8 @@ class CommunicatorCore : public std::enable_shared_from_this<CommunicatorCore> {
   void poison(const Error& error);
   /// As poison(), and tells ranks of other nodes what only this one may have seen.
   void fail(const Error& error);
-  /// A rank of another node found that this communicator's ranks posted different operations.
-  void handle_divergence(const bootstrap::StatusMessage& status);
-  [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
+  void handle_divergence(const StatusMessage& status) override;
+  [[nodiscard]] const std::optional<Error>& failure() const noexcept override { return failure_; }
   /// Why a peer of this node, which `record` needs, has given up the communicator.
   [[nodiscard]] std::optional<Error> failure_of_peers(const OperationRecord& record) const;
   /// Throws that, unless a header may still explain it better.

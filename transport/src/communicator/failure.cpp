@@ -53,7 +53,7 @@ void CommunicatorCore::fail(const Error& error) {
   poison(error);
 }
 
-void CommunicatorCore::handle_divergence(const bootstrap::StatusMessage& status) {
+void CommunicatorCore::handle_divergence(const StatusMessage& status) {
   if (status.context != context_ || failure_ || !multi_node_) return;
   const auto found = std::ranges::find(group_.members, status.rank, &Member::world_rank);
   if (found == group_.members.end()) return;
@@ -252,8 +252,7 @@ std::optional<int> CommunicatorCore::cause_of_mismatch(int rank) const {
   const auto member = std::ranges::find(group_.members, *lost, &Member::world_rank);
   const bool has_noted = member != group_.members.end() && has_failed(*member) &&
                          failure_of(*member).code() == Errc::mismatch;
-  const bool has_told =
-      std::ranges::count(world_->divergences(), *lost, &bootstrap::StatusMessage::rank) > 0;
+  const bool has_told = std::ranges::count(world_->divergences(), *lost, &StatusMessage::rank) > 0;
   return has_noted || has_told ? std::nullopt : lost;
 }
 

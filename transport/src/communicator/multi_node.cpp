@@ -168,7 +168,7 @@ void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> node_scatter
                                   std::shared_ptr<CommunicatorCore> node_gather) {
   multi_node_ = std::make_unique<MultiNode>(*world_, group_, channel_, std::move(node_scatter),
                                             std::move(node_gather));
-  for (const bootstrap::StatusMessage& status : world_->divergences()) handle_divergence(status);
+  for (const StatusMessage& status : world_->divergences()) handle_divergence(status);
 }
 
 // Nothing limits how many operations are under way: each has its own header and label.

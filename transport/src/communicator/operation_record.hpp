@@ -19,6 +19,7 @@
 #include "collective/team_work.hpp"
 #include "message/header_exchange.hpp"
 #include "recorder/log.hpp"
+#include "world/stalls.hpp"
 
 namespace rondo::transport {
 
@@ -91,9 +92,8 @@ struct KnownLoss {
 };
 
 /// One posted operation, from post to release. Lives in its communicator's pool.
-struct OperationRecord {
+struct OperationRecord : Waiter {
   Posted posted = {};
-  Stage stage = Stage::complete;
   Protocol protocol = Protocol::small;
   bool brief = false;               ///< takes about a microsecond: its steps are not timed
   bool any_private = false;         ///< some buffer that peers need is in ordinary memory
@@ -102,7 +102,6 @@ struct OperationRecord {
   bool listed = false;              ///< the communicator still needs it
   bool held = false;                ///< a Request refers to it
   bool ordered = true;              ///< a collective; point-to-point operations are not
-  bool needs_others = false;        ///< it cannot end well unless others have taken part
   OperationRecord* next = nullptr;  ///< posted after this one
 
   /// The round of checks in which test() has looked at its peers last.
@@ -112,9 +111,6 @@ struct OperationRecord {
   std::optional<KnownLoss> loss = {};
   /// Used by Request::test() alone: the value of WorldCore::moves() at its last call.
   std::uint64_t moves_seen = 0;
-
-  /// Stalls::failures() when the operation was posted.
-  std::uint64_t failures_before = 0;
 
   /// As it is posted, in this round of checks, after so many failures.
   void forget_waits(std::uint64_t round, std::uint64_t failures) noexcept {

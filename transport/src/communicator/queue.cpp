@@ -155,7 +155,13 @@ CommunicatorCore::~CommunicatorCore() {
   // After a failure peers may still look into the block, and messages may still come to the port:
   // neither is ever used again.
   if (failure_) return;
-  if (block_ != no_block) if_memory_allows([this] { world_->retire(*this); });
+  if (block_ != no_block) {
+    if_memory_allows([this] {
+      std::vector<const shm::ControlBlock*> blocks;
+      for (const Member& member : group_.members) blocks.push_back(member.block);
+      world_->retire({.block = block_, .last = last_sequence()}, std::move(blocks));
+    });
+  }
   if (owns_port_) world_->release_port(group_.members[group_.index()].port);
 }
 

@@ -1,34 +1,15 @@
-// Tells a rank's flight recorder about operations, and writes records to files: the rank's own when
-// something has failed, and those of ranks of its node that cannot do it themselves.
+// Tells a rank's flight recorder about operations, and describes them in errors.
 
-#include <exception>
-#include <mutex>
+#include <algorithm>
 #include <string>
 #include <vector>
 
-#include "base/best_effort.hpp"
 #include "communicator/communicator_core.hpp"
+#include "recorder/names.hpp"
 #include "recorder/recorder.hpp"
 #include "world/world_core.hpp"
 
 namespace rondo::transport {
-namespace {
-
-// The record of a failure must not become one: where it cannot be written, it is not.
-void try_to_dump(const recorder::Memory& memory, std::string_view reason,
-                 const std::filesystem::path& path) noexcept {
-  try {
-    static_cast<void>(recorder::dump(memory, reason, path));
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): see above
-  }
-}
-
-bool worth_dumping(const Error& error) {
-  return error.code() == Errc::deadline_exceeded || error.code() == Errc::peer_lost ||
-         error.code() == Errc::mismatch || error.code() == Errc::aborted;
-}
-
-}  // namespace
 
 // The log names the members by their World ranks: a reader has no communicators to ask.
 void CommunicatorCore::begin_recording() {
@@ -79,54 +60,29 @@ void CommunicatorCore::record_parts(OperationRecord& record) noexcept {
   record.stamp = recorder::record(*log_, facts);
 }
 
-void WorldCore::dump_flight_record(const std::filesystem::path& path) const {
-  recorder::dump(*peer(my_.rank).recorder, "asked for", path);
+std::string CommunicatorCore::describe(const OperationRecord& record) const {
+  if (!record.ordered) return describe_parts(record);
+  return describe(record.posted.fingerprint, record.posted.sequence);
 }
 
-void WorldCore::set_dump_folder(const std::string& folder) {
-  const std::scoped_lock lock(dump_folder_mutex_);
-  options_.dump_folder = folder;
+// All ranks that errors name are the World's.
+std::string CommunicatorCore::describe(shm::Fingerprint fingerprint, std::uint64_t sequence) const {
+  const auto root = static_cast<std::size_t>(fingerprint.root);
+  if (root < group_.count()) fingerprint.root = group_.members[root].world_rank;
+  return transport::describe(fingerprint, sequence - first_ + 1);
 }
 
-std::filesystem::path WorldCore::dump_folder() const {
-  const std::scoped_lock lock(dump_folder_mutex_);
-  return options_.dump_folder;
-}
-
-// Not every failure is worth a file: what a rank caused by itself is in its own error already.
-void WorldCore::note_failure(const Error& error) noexcept {
-  if (!worth_dumping(error)) return;
-  recorder_.note_failure(static_cast<Errc>(error.code().value()), error.what());
-  if_memory_allows([&] {
-    dump_own(error.code().message());
-    dump_for_others(error);
-  });
-}
-
-// Once, also when abort() calls it from another thread.
-void WorldCore::dump_own(std::string_view reason) {
-  const std::filesystem::path folder = dump_folder();
-  if (folder.empty() || dumped_.exchange(true)) return;
-  try_to_dump(*peer(my_.rank).recorder, reason, recorder::dump_path(folder, my_.rank));
-}
-
-// A rank that has ended cannot do it itself. Nor, perhaps, can the one that everybody waits for: if
-// it does after all, its own record replaces this one.
-void WorldCore::dump_for_others(const Error& error) {
-  const std::filesystem::path folder = dump_folder();
-  if (folder.empty()) return;
-  for (std::size_t r = 0; r < my_.peers.size(); ++r) {
-    const auto rank = static_cast<int>(r);
-    const Peer& other = my_.peers[r];
-    if (rank == my_.rank || !other.recorder || dumped_for_[r]) continue;
-    const bool late = rank == error.detail().rank && error.code() == Errc::deadline_exceeded;
-    if (!late && !has_ended(rank)) continue;
-    dumped_for_[r] = true;
-    try_to_dump(*other.recorder,
-                (late ? "it did not take part in time, says rank " : "it is gone, says rank ") +
-                    std::to_string(my_.rank),
-                recorder::dump_path(folder, rank));
+// "sendrecv with rank 1, 3": a peer that is both sent to and received from is named once.
+std::string CommunicatorCore::describe_parts(const OperationRecord& record) const {
+  std::string text = name_of(record.call);
+  std::vector<std::size_t> named;
+  for (std::size_t i = 0; i < record.parts.size(); ++i) {
+    const std::size_t member = record.parts[i].member;
+    if (std::ranges::find(named, member) != named.end()) continue;  // it sends and receives
+    text += (i == 0 ? " with rank " : ", ") + std::to_string(group_.members[member].world_rank);
+    named.push_back(member);
   }
+  return text;
 }
 
 }  // namespace rondo::transport

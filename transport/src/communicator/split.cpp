@@ -228,9 +228,9 @@ std::shared_ptr<CommunicatorCore> make_communicator(WorldCore& world,
 
 }  // namespace
 
-std::shared_ptr<CommunicatorCore> WorldCore::make_world_communicator() {
-  static_cast<void>(take_port());  // the first, 0, as all ranks assume
-  return make_communicator(*this, spec_of_world(static_cast<int>(my_.peers.size())));
+std::shared_ptr<CommunicatorCore> CommunicatorCore::of_world(WorldCore& world) {
+  static_cast<void>(world.take_port());  // the first, 0, as all ranks assume
+  return make_communicator(world, spec_of_world(static_cast<int>(world.peers().size())));
 }
 
 std::shared_ptr<CommunicatorCore> CommunicatorCore::split(std::optional<int> color, int key) {

@@ -15,7 +15,6 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -26,7 +25,6 @@
 
 #include "memory/arena.hpp"
 #include "memory/memory.hpp"
-#include "world/world_core.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -138,9 +136,11 @@ __attribute__((no_sanitize("address"), no_sanitize("thread"))) void copy_pages(v
 void copy_pages(void* into, Pages pages) { std::memcpy(into, pages.data(), pages.size()); }
 #endif
 
+}  // namespace
+
 // Ordinary memory again, with the same contents. One call replaces the pages, so that no moment
 // is without them. False if the kernel has no memory for it; then nothing has changed.
-bool make_private(Pages pages) noexcept {
+bool ArenaCore::make_private(Pages pages) noexcept {
   void* const fresh =
       ::mmap(nullptr, pages.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (fresh == MAP_FAILED) return false;
@@ -152,8 +152,6 @@ bool make_private(Pages pages) noexcept {
   ::munmap(fresh, pages.size());
   return false;
 }
-
-}  // namespace
 
 // A store by another thread between the copy and the mapping is lost; the caller rules that out.
 std::span<std::byte> ArenaCore::adopt(std::span<std::byte> memory) {
@@ -197,37 +195,6 @@ const std::byte* ArenaCore::look_up_adopted(const std::byte* data,
   const std::size_t within = on_pages - adopted.before;
   if (within > adopted.bytes || bytes > adopted.bytes - within) return data;
   return memory_->arena().base() + adopted.offset + on_pages;
-}
-
-AdoptedMemory::AdoptedMemory(std::weak_ptr<WorldCore> world, std::span<std::byte> memory,
-                             std::span<std::byte> pages) noexcept
-    : world_(std::move(world)), memory_(memory), pages_(pages) {}
-
-AdoptedMemory::AdoptedMemory(AdoptedMemory&& other) noexcept
-    : world_(std::move(other.world_)),
-      memory_(std::exchange(other.memory_, {})),
-      pages_(std::exchange(other.pages_, {})) {}
-
-AdoptedMemory& AdoptedMemory::operator=(AdoptedMemory&& other) noexcept {
-  if (this == &other) return *this;
-  release();
-  world_ = std::move(other.world_);
-  memory_ = std::exchange(other.memory_, {});
-  pages_ = std::exchange(other.pages_, {});
-  return *this;
-}
-
-AdoptedMemory::~AdoptedMemory() { release(); }
-
-// The World may have ended; the mapping keeps the arena's memory alive until here.
-void AdoptedMemory::release() noexcept {
-  if (pages_.empty()) return;
-  const bool made_private = make_private(pages_);
-  if (const auto world = world_.lock(); world && !world->lock().is_copy()) {
-    const std::lock_guard entry(world->lock());
-    world->arena_core().forget(pages_, made_private);
-  }
-  memory_ = pages_ = {};
 }
 
 }  // namespace rondo::transport

@@ -64,8 +64,10 @@ class ArenaCore {
   void quarantine(std::size_t offset, std::size_t bytes, std::function<bool()> over);
 
   /// Replaces the pages of `memory` by pages of the arena with the same contents; these pages. See
-  /// World::adopt(). In adoption.cpp, as the next two.
+  /// World::adopt(). In adoption.cpp, as the next three.
   [[nodiscard]] std::span<std::byte> adopt(std::span<std::byte> memory);
+  /// Makes `pages` ordinary memory again. False if the kernel has no memory for it.
+  [[nodiscard]] static bool make_private(std::span<std::byte> pages) noexcept;
   /// Ends an adoption: `pages` leave the arena, unless they could not be `made_private`.
   void forget(std::span<std::byte> pages, bool made_private) noexcept;
   /// The address in the arena of [data, data + bytes) where that lies in adopted memory; else

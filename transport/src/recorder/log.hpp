@@ -28,6 +28,9 @@ enum class Stage : std::uint8_t {
   failed,
 };
 
+/// The call that posted a message.
+enum class PointToPointCall : std::uint8_t { send, recv, sendrecv, put_signal, wait_signal };
+
 namespace recorder {
 
 /// The clock that counts the recorder's times.

@@ -1,16 +1,12 @@
-// The names of operations, types, states and ranks, as error messages and flight records have them.
+// The names of operations, types and states, as error messages and flight records have them.
 // Each array holds the names of one enumeration in its order.
 
 #include "recorder/names.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
-#include <vector>
 
 #include "base/best_effort.hpp"
-#include "communicator/communicator_core.hpp"
-#include "world/world_core.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -83,37 +79,6 @@ std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number) 
     text += " (shares hash " + std::to_string(fingerprint.counts_hash % 1'000'000) + ")";
   }
   return text;
-}
-
-std::string CommunicatorCore::describe(const OperationRecord& record) const {
-  if (!record.ordered) return describe_parts(record);
-  return describe(record.posted.fingerprint, record.posted.sequence);
-}
-
-// All ranks that errors name are the World's.
-std::string CommunicatorCore::describe(shm::Fingerprint fingerprint, std::uint64_t sequence) const {
-  const auto root = static_cast<std::size_t>(fingerprint.root);
-  if (root < group_.count()) fingerprint.root = group_.members[root].world_rank;
-  return transport::describe(fingerprint, sequence - first_ + 1);
-}
-
-// "sendrecv with rank 1, 3": a peer that is both sent to and received from is named once.
-std::string CommunicatorCore::describe_parts(const OperationRecord& record) const {
-  std::string text = name_of(record.call);
-  std::vector<std::size_t> named;
-  for (std::size_t i = 0; i < record.parts.size(); ++i) {
-    const std::size_t member = record.parts[i].member;
-    if (std::ranges::find(named, member) != named.end()) continue;  // it sends and receives
-    text += (i == 0 ? " with rank " : ", ") + std::to_string(group_.members[member].world_rank);
-    named.push_back(member);
-  }
-  return text;
-}
-
-std::string name_rank(const WorldCore& world, int rank) {
-  const RankInfo& info = world.peer(rank).info;
-  return "rank " + std::to_string(rank) + " (pid " + std::to_string(info.pid) + " on " + info.host +
-         ")";
 }
 
 std::string text_of(const Error& error) {

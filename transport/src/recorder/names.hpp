@@ -7,15 +7,12 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "collective/flat/point_to_point.hpp"
 #include "memory/control_block.hpp"
 #include "recorder/log.hpp"
 
 // The names of things in messages and flight records.
 
 namespace rondo::transport {
-
-class WorldCore;
 
 [[nodiscard]] const char* name_of(shm::Collective collective) noexcept;
 [[nodiscard]] const char* name_of(PointToPointCall call) noexcept;
@@ -29,9 +26,6 @@ class WorldCore;
 
 /// "allreduce #12 of 1024 f32 (sum)"; `number` counts the communicator's operations from 1.
 [[nodiscard]] std::string describe(const shm::Fingerprint& fingerprint, std::uint64_t number);
-
-/// "rank 3 (pid 4711 on node17)".
-[[nodiscard]] std::string name_rank(const WorldCore& world, int rank);
 
 /// The text of an Error, without what its code adds: a rank that is told adds that again.
 [[nodiscard]] std::string text_of(const Error& error);

@@ -7,19 +7,19 @@
 #include <utility>
 
 #include "base/best_effort.hpp"
-#include "bootstrap/wire.hpp"
+#include "base/pack.hpp"
 
 namespace rondo::transport {
 
 std::string encode(std::span<const LastCollective> collectives) {
   const auto told = collectives.first(std::min(collectives.size(), max_last_collectives));
-  return bootstrap::pack(std::vector(told.begin(), told.end()));
+  return wire::pack(std::vector(told.begin(), told.end()));
 }
 
 // A text that is cut short tells nothing.
 std::vector<LastCollective> decode_last_collectives(std::string_view text) {
   std::vector<LastCollective> collectives;
-  if (!bootstrap::unpack(text, collectives)) collectives.clear();
+  if (!wire::unpack(text, collectives)) collectives.clear();
   return collectives;
 }
 
@@ -62,7 +62,7 @@ void PeerStatus::update(const StatusMessage& status) {
     }
     case StatusMessage::Kind::gave_up: {
       GaveUp told{.rank = status.rank};
-      if (!bootstrap::unpack(status.text, told) || !has(told.at_fault)) return;
+      if (!wire::unpack(status.text, told) || !has(told.at_fault)) return;
       const std::scoped_lock lock(mutex_);
       if (!gave_up_) gave_up_ = std::move(told);
       return;
@@ -105,7 +105,7 @@ std::optional<int> PeerStatus::fault() const noexcept {
   return rank < 0 ? std::nullopt : std::optional(rank);
 }
 
-std::optional<PeerStatus::StatusMessage> PeerStatus::aborted() const {
+std::optional<StatusMessage> PeerStatus::aborted() const {
   if (!has_aborted_.load(std::memory_order_acquire)) return std::nullopt;
   const std::scoped_lock lock(mutex_);
   return aborted_;
@@ -117,7 +117,7 @@ std::optional<GaveUp> PeerStatus::gave_up() const {
 }
 
 // The flag spares the World's thread the mutex in every pass.
-std::vector<PeerStatus::StatusMessage> PeerStatus::take_diverged() {
+std::vector<StatusMessage> PeerStatus::take_diverged() {
   if (!has_diverged_.load(std::memory_order_acquire)) return {};
   const std::scoped_lock lock(mutex_);
   has_diverged_.store(false, std::memory_order_relaxed);

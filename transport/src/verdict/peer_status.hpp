@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "bootstrap/side_channel.hpp"
+#include "verdict/side_channel.hpp"
 
 namespace rondo::transport {
 
@@ -42,8 +42,6 @@ inline constexpr std::size_t max_last_collectives = 200;
 /// by the World's.
 class PeerStatus {
  public:
-  using StatusMessage = bootstrap::StatusMessage;
-
   explicit PeerStatus(std::size_t ranks) : departures_(ranks), last_collectives_(ranks) {}
 
   void update(const StatusMessage& status);

@@ -9,9 +9,9 @@
 #include <iterator>
 #include <numeric>
 
-#include "bootstrap/wire.hpp"
+#include "base/pack.hpp"
 
-namespace rondo::transport::bootstrap {
+namespace rondo::transport {
 
 void WaitGraph::set(int rank, std::span<const int> awaited) {
   if (!has(rank)) return;
@@ -51,13 +51,13 @@ int WaitGraph::fault(std::span<const int> missing) const {
 
 std::string encode_ranks(std::span<const int> ranks) {
   const auto first = ranks.first(std::min(ranks.size(), most_awaited));
-  return pack(std::vector<std::int32_t>(first.begin(), first.end()));
+  return wire::pack(std::vector<std::int32_t>(first.begin(), first.end()));
 }
 
 std::vector<int> decode_ranks(std::string_view text) {
   std::vector<std::int32_t> ranks;
-  if (!unpack(text, ranks) || ranks.size() > most_awaited) return {};
+  if (!wire::unpack(text, ranks) || ranks.size() > most_awaited) return {};
   return ranks;
 }
 
-}  // namespace rondo::transport::bootstrap
+}  // namespace rondo::transport

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rondo::transport::bootstrap {
+namespace rondo::transport {
 
 /// How many awaited ranks one rank tells of at most.
 inline constexpr std::size_t most_awaited = 8;
@@ -42,4 +42,4 @@ class WaitGraph {
 /// None when the text cannot be of encode_ranks().
 [[nodiscard]] std::vector<int> decode_ranks(std::string_view text);
 
-}  // namespace rondo::transport::bootstrap
+}  // namespace rondo::transport

@@ -16,11 +16,10 @@
 #include <vector>
 
 #include "base/best_effort.hpp"
-#include "bootstrap/side_channel.hpp"
-#include "bootstrap/wire.hpp"
-#include "communicator/operation_record.hpp"
+#include "base/pack.hpp"
 #include "memory/control_block.hpp"
 #include "recorder/names.hpp"
+#include "verdict/side_channel.hpp"
 #include "verdict/wait_graph.hpp"
 #include "world/world_core.hpp"
 
@@ -28,7 +27,7 @@ namespace rondo::transport {
 namespace {
 
 using namespace std::chrono_literals;
-using Kind = bootstrap::StatusMessage::Kind;
+using Kind = StatusMessage::Kind;
 
 // How long the store may take to answer.
 constexpr auto answer_time = 1s;
@@ -37,7 +36,7 @@ constexpr auto answer_time = 1s;
 constexpr auto tell_interval = 100ms;
 constexpr auto tell_lifetime = 1s;
 
-static_assert(std::tuple_size_v<decltype(shm::RankHeader::awaited)> == bootstrap::most_awaited);
+static_assert(std::tuple_size_v<decltype(shm::RankHeader::awaited)> == most_awaited);
 
 // A peer that is writing at this moment is read in part: then a rank that waits is named, as it
 // would be if nobody had told.
@@ -64,12 +63,12 @@ void Stalls::publish(std::span<const int> missing) const noexcept {
 
 // An operation that has told, but does not look any more because nobody waits for it or tests it,
 // makes room for others after `tell_lifetime`.
-bool Stalls::may_tell(const OperationRecord& waiter, Time now) const noexcept {
+bool Stalls::may_tell(const Waiter& waiter, Time now) const noexcept {
   if (waiter_ == nullptr) return true;
   return now - told_at_ >= (waiter_ == &waiter ? tell_interval : tell_lifetime);
 }
 
-void Stalls::tell(const OperationRecord& waiter, std::span<const int> missing, Time now) {
+void Stalls::tell(const Waiter& waiter, std::span<const int> missing, Time now) {
   waiter_ = &waiter;
   told_at_ = now;
   tell_unless_told(missing);
@@ -78,7 +77,7 @@ void Stalls::tell(const OperationRecord& waiter, std::span<const int> missing, T
 // A failed wait stays told, because it says why this rank gives up: others may ask for whom it
 // waits between its failure and its leaving. When a later operation with others ends well, this
 // shows that the rank goes on.
-void Stalls::end(const OperationRecord& waiter) noexcept {
+void Stalls::end(const Waiter& waiter) noexcept {
   const bool has_told = waiter_ == &waiter;
   if (has_told) waiter_ = nullptr;
   if (waiter.stage == Stage::failed) return;
@@ -90,11 +89,11 @@ void Stalls::end(const OperationRecord& waiter) noexcept {
 }
 
 void Stalls::tell_unless_told(std::span<const int> missing) {
-  const auto told = missing.first(std::min(missing.size(), bootstrap::most_awaited));
+  const auto told = missing.first(std::min(missing.size(), most_awaited));
   if (std::ranges::equal(told, told_)) return;
   told_.assign(told.begin(), told.end());
   publish(told);
-  world_->tell(Kind::waits, bootstrap::encode_ranks(told));
+  world_->tell(Kind::waits, encode_ranks(told));
 }
 
 // When the store does not answer, what the ranks of this node know counts; or what a rank has told
@@ -131,12 +130,12 @@ std::optional<Fault> Stalls::find_fault(std::span<const int> missing, FaultSearc
 // False when there is no store, because there is one node.
 bool Stalls::ask(std::span<const int> missing) {
   world_->peer_status().forget_fault();
-  return world_->tell(Kind::asks, bootstrap::encode_ranks(missing));
+  return world_->tell(Kind::asks, encode_ranks(missing));
 }
 
 // As far as the ranks of this node know; -1 when none is missing.
 int Stalls::fault_on_node(std::span<const int> missing) const {
-  bootstrap::WaitGraph waits(world_->peers().size());
+  WaitGraph waits(world_->peers().size());
   int rank = 0;
   for (const Peer& peer : world_->peers()) {
     if (peer.memory) waits.set(rank, awaited_by(peer.memory->header()));
@@ -155,7 +154,7 @@ void Stalls::give_up(const Error& error) noexcept {
   mine.gave_up.store(1, std::memory_order_release);
   if_memory_allows([&] {
     const GaveUp told{.at_fault = error.detail().rank, .text = mine.deadline_note.text.data()};
-    world_->tell(Kind::gave_up, bootstrap::pack(told));
+    world_->tell(Kind::gave_up, wire::pack(told));
   });
 }
 

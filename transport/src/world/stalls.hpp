@@ -9,12 +9,19 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "recorder/log.hpp"
 #include "verdict/peer_status.hpp"
 
 namespace rondo::transport {
 
 class WorldCore;
-struct OperationRecord;
+
+/// The facts that Stalls needs of an operation that this rank waits for.
+struct Waiter {
+  Stage stage = Stage::complete;
+  bool needs_others = false;          ///< it cannot end well unless others have taken part
+  std::uint64_t failures_before = 0;  ///< Stalls::failures() when it was posted
+};
 
 /// Which rank keeps this one waiting, and what an error says of it beside its name.
 struct Fault {
@@ -41,13 +48,13 @@ class Stalls {
 
   /// Is it time to tell() for whom `waiter` waits? Of several threads that wait long, the first
   /// tells.
-  [[nodiscard]] bool may_tell(const OperationRecord& waiter, Time now) const noexcept;
+  [[nodiscard]] bool may_tell(const Waiter& waiter, Time now) const noexcept;
   /// This rank has waited for `waiter` long, and `missing` have not come. It does not repeat what
   /// it told last.
-  void tell(const OperationRecord& waiter, std::span<const int> missing, Time now);
+  void tell(const Waiter& waiter, std::span<const int> missing, Time now);
   /// This rank goes on, or gives the operation up; withdraws what was told of it, unless it has
   /// failed.
-  void end(const OperationRecord& waiter) noexcept;
+  void end(const Waiter& waiter) noexcept;
 
   /// Which rank is at fault that `missing` do not come. Nothing while the store may still answer:
   /// then it is to be called again, with the same `search`.
@@ -80,7 +87,7 @@ class Stalls {
   void survive_losses() noexcept;
 
   WorldCore* world_;
-  const OperationRecord* waiter_ = nullptr;  // that told last; null when it has ended
+  const Waiter* waiter_ = nullptr;  // that told last; null when it has ended
   Time told_at_{};
   std::vector<int> told_;  // for whom it waits, as others know
   std::uint64_t failures_ = 0;

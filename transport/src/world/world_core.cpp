@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "base/best_effort.hpp"
-#include "communicator/communicator_core.hpp"
 #include "memory/arena.hpp"
 #include "memory/control_block.hpp"
 #include "recorder/names.hpp"
@@ -60,7 +59,7 @@ WorldCore::WorldCore(Membership membership, WorldOptions options)
   }
   // From here on the side channel's thread calls. The ring wakes this rank if it sleeps in a wait.
   if (!my_.side_channel) return;
-  my_.side_channel->watch([this](const bootstrap::StatusMessage& status) {
+  my_.side_channel->watch([this](const StatusMessage& status) {
     peer_status_.update(status);
     shm::ring(header());
   });
@@ -75,7 +74,7 @@ WorldCore::~WorldCore() {
   if_memory_allows([&] {
     last = encode(std::vector<LastCollective>(last_collectives_.begin(), last_collectives_.end()));
   });
-  tell(bootstrap::StatusMessage::Kind::left, std::move(last));
+  tell(StatusMessage::Kind::left, std::move(last));
   my_.side_channel.reset();  // its thread calls this object no more
   // Release: a rank that sees the mark sees all that this one published before, also why it failed.
   header().left.store(1, std::memory_order_release);
@@ -90,9 +89,9 @@ void WorldCore::ring_all() noexcept {
 }
 
 // Communicators enter and leave by themselves, in their constructor and destructor.
-void WorldCore::add(CommunicatorCore& communicator) { communicators_.push_back(&communicator); }
+void WorldCore::add(ProgressSource& communicator) { communicators_.push_back(&communicator); }
 
-void WorldCore::remove(CommunicatorCore& communicator) noexcept {
+void WorldCore::remove(ProgressSource& communicator) noexcept {
   std::erase(communicators_, &communicator);
 }
 
@@ -106,7 +105,7 @@ void WorldCore::note_last_collective(const LastCollective& last) {
 
 bool WorldCore::progress_of_communicators() {
   bool moved = false;
-  for (CommunicatorCore* communicator : communicators_) moved = communicator->progress() || moved;
+  for (ProgressSource* communicator : communicators_) moved = communicator->progress() || moved;
   return moved;
 }
 
@@ -184,13 +183,13 @@ bool WorldCore::arm() {
 // A divergence may be about a communicator that this rank has not made yet, so it is also kept.
 void WorldCore::handle_divergences() {
   if (!my_.side_channel) return;
-  for (const bootstrap::StatusMessage& status : peer_status_.take_diverged()) {
-    for (CommunicatorCore* communicator : communicators_) communicator->handle_divergence(status);
+  for (const StatusMessage& status : peer_status_.take_diverged()) {
+    for (ProgressSource* communicator : communicators_) communicator->handle_divergence(status);
     divergences_.push_back(status);
   }
 }
 
-bool WorldCore::tell(bootstrap::StatusMessage::Kind kind, std::string text) noexcept {
+bool WorldCore::tell(StatusMessage::Kind kind, std::string text) noexcept {
   if (!my_.side_channel) return false;
   my_.side_channel->tell({.kind = kind, .rank = my_.rank, .text = std::move(text)});
   return true;
@@ -198,8 +197,7 @@ bool WorldCore::tell(bootstrap::StatusMessage::Kind kind, std::string text) noex
 
 void WorldCore::tell_divergence(std::uint32_t context, const Error& error) noexcept {
   if (!my_.side_channel) return;
-  bootstrap::StatusMessage told{
-      .kind = bootstrap::StatusMessage::Kind::diverged, .rank = my_.rank, .context = context};
+  StatusMessage told{.kind = StatusMessage::Kind::diverged, .rank = my_.rank, .context = context};
   if_memory_allows([&] { told.text = text_of(error); });
   my_.side_channel->tell(told);
 }
@@ -243,13 +241,8 @@ void WorldCore::take_back(const BlockOffer& offer) {
 }
 
 // The members' blocks stay mapped as long as the World, so they may be looked at later.
-void WorldCore::retire(const CommunicatorCore& communicator) {
-  Retired retired{.offer = {.block = communicator.block(), .last = communicator.last_sequence()},
-                  .members = {}};
-  for (const Member& member : communicator.group().members) {
-    retired.members.push_back(member.block);
-  }
-  retired_.push_back(std::move(retired));
+void WorldCore::retire(const BlockOffer& block, std::vector<const shm::ControlBlock*> members) {
+  retired_.push_back({.offer = block, .members = std::move(members)});
 }
 
 WorldCore::Split::Split(WorldCore& world) : world_(world) {
@@ -281,7 +274,7 @@ void WorldCore::abort(std::string_view reason) noexcept {
   ring_all();
   std::string told;
   if_memory_allows([&] { told = mine.abort_reason.data(); });
-  tell(bootstrap::StatusMessage::Kind::aborted, std::move(told));
+  tell(StatusMessage::Kind::aborted, std::move(told));
   constexpr std::string_view what = "this rank aborted the job";
   std::string noted;
   if_memory_allows([&] { noted = std::string(what) + ": " + std::string(reason); });
@@ -344,6 +337,12 @@ std::optional<int> WorldCore::first_lost(bool unsurvived) const noexcept {
     }
   }
   return first;
+}
+
+std::string name_rank(const WorldCore& world, int rank) {
+  const RankInfo& info = world.peer(rank).info;
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(info.pid) + " on " + info.host +
+         ")";
 }
 
 }  // namespace rondo::transport

@@ -16,20 +16,17 @@
 #include <rondo/transport/world.hpp>
 
 #include "base/world_lock.hpp"
-#include "bootstrap/side_channel.hpp"
 #include "memory/arena.hpp"
 #include "memory/memory.hpp"
 #include "message/channel.hpp"
 #include "message/link.hpp"
 #include "recorder/recorder.hpp"
 #include "verdict/peer_status.hpp"
+#include "verdict/side_channel.hpp"
 #include "world/event_descriptor.hpp"
 #include "world/stalls.hpp"
 
 namespace rondo::transport {
-
-class CommunicatorCore;
-struct OperationRecord;
 
 /// One rank of a World as all others see it. Ranks that are threads of one process share these.
 struct Peer {
@@ -49,8 +46,24 @@ struct Membership {
   /// Messages to ranks of other nodes; none when there is one node.
   std::unique_ptr<Link> fabric = {};
   /// Tells the status of ranks on other nodes; none when there is one node.
-  std::unique_ptr<bootstrap::SideChannel> side_channel = {};
+  std::unique_ptr<SideChannel> side_channel = {};
   std::string route = "none";
+};
+
+/// A communicator, as its World drives it.
+class ProgressSource {
+ public:
+  ProgressSource() = default;
+  ProgressSource(const ProgressSource&) = delete;
+  ProgressSource& operator=(const ProgressSource&) = delete;
+
+  /// Advances its operations by at most one step of work. True if any moved.
+  virtual bool progress() = 0;
+  /// A rank of another node found that the ranks of a communicator posted different operations.
+  virtual void handle_divergence(const StatusMessage& status) = 0;
+
+ protected:
+  ~ProgressSource() = default;
 };
 
 /// A control block that a rank offers for a new communicator, and the last sequence it ever held.
@@ -61,8 +74,7 @@ struct BlockOffer {
 
 /// One rank's World: its peers, its arena, its communicators, and how it waits.
 ///
-/// world_core.cpp has its life and progress, recording.cpp when it writes flight records, and
-/// split.cpp how communicators are made.
+/// world_core.cpp has its life and progress, flight_records.cpp when it writes flight records.
 class WorldCore : public std::enable_shared_from_this<WorldCore> {
  public:
   WorldCore(Membership membership, WorldOptions options);
@@ -70,9 +82,6 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   WorldCore& operator=(const WorldCore&) = delete;
   /// Sends what is on its way and marks this rank as left.
   ~WorldCore();
-
-  /// The communicator of all ranks; once, right after construction.
-  [[nodiscard]] std::shared_ptr<CommunicatorCore> make_world_communicator();
 
   [[nodiscard]] int rank() const noexcept { return my_.rank; }
   [[nodiscard]] const std::vector<Peer>& peers() const noexcept { return my_.peers; }
@@ -104,8 +113,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   }
   [[nodiscard]] Link* fabric() const noexcept { return my_.fabric.get(); }
 
-  void add(CommunicatorCore& communicator);
-  void remove(CommunicatorCore& communicator) noexcept;
+  void add(ProgressSource& communicator);
+  void remove(ProgressSource& communicator) noexcept;
 
   /// One pass over all communicators. True if any operation moved. Disarms event_descriptor().
   bool progress();
@@ -157,9 +166,9 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] BlockOffer offer_block();
   /// Takes back an offer that was not needed.
   void take_back(const BlockOffer& offer);
-  /// Keeps the block of a destroyed communicator until every member has consumed its last
-  /// operation.
-  void retire(const CommunicatorCore& communicator);
+  /// Keeps the block of a destroyed communicator until all `members`, which are their blocks, have
+  /// consumed its last operation.
+  void retire(const BlockOffer& block, std::vector<const shm::ControlBlock*> members);
 
   void abort(std::string_view reason) noexcept;
   /// Has this rank called abort(), on whichever thread? Cheaper than aborted().
@@ -198,13 +207,13 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   [[nodiscard]] const Error& lacks_memory() const noexcept { return lacks_memory_; }
 
   /// Tells the ranks of other nodes, or the store, of this rank. False when there is one node.
-  bool tell(bootstrap::StatusMessage::Kind kind, std::string text) noexcept;
+  bool tell(StatusMessage::Kind kind, std::string text) noexcept;
 
   /// Tells the ranks of other nodes that this one found a mismatch on a communicator.
   void tell_divergence(std::uint32_t context, const Error& error) noexcept;
   /// Mismatches that other ranks have told of, some perhaps before this rank had made the
   /// communicator that they are about.
-  [[nodiscard]] const std::vector<bootstrap::StatusMessage>& divergences() const noexcept {
+  [[nodiscard]] const std::vector<StatusMessage>& divergences() const noexcept {
     return divergences_;
   }
 
@@ -259,12 +268,12 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   std::atomic<bool> dumped_{false};
   std::vector<bool> dumped_for_;  // per rank
   Counters counters_;
-  std::vector<CommunicatorCore*> communicators_;
+  std::vector<ProgressSource*> communicators_;
   std::vector<Retired> retired_;
   PeerStatus peer_status_;
   Stalls stalls_{*this};
   std::deque<LastCollective> last_collectives_;  // of communicators that are no more, latest first
-  std::vector<bootstrap::StatusMessage> divergences_;
+  std::vector<StatusMessage> divergences_;
   bool splits_ = false;
   std::uint32_t next_context_ = 0;
   Ports ports_;
@@ -275,5 +284,8 @@ class WorldCore : public std::enable_shared_from_this<WorldCore> {
   bool watches_fabric_ = false;  // does a thread sleep on its descriptor?
   shm::Descriptor rings_;        // an eventfd for that thread; none if there are no others
 };
+
+/// "rank 3 (pid 4711 on node17)".
+[[nodiscard]] std::string name_rank(const WorldCore& world, int rank);
 
 }  // namespace rondo::transport

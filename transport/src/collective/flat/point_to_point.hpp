@@ -12,9 +12,6 @@
 
 namespace rondo::transport {
 
-/// The call that posted a message.
-enum class PointToPointCall : std::uint8_t { send, recv, sendrecv, put_signal, wait_signal };
-
 /// One message to one member and one from it, either of which may be absent.
 struct Part {
   std::size_t member = 0;

@@ -15,8 +15,6 @@
 
 #include <utility>
 
-#include "communicator/communicator_core.hpp"
-
 namespace rondo::transport {
 
 void Hierarchy::arrange(std::vector<std::vector<std::size_t>> members_of_nodes,
@@ -75,12 +73,12 @@ Progress HierarchicalOperation::step(Group& group, const Posted& posted) {
 
 // Has the oldest operation of those under way on the node ended? Throws its failure. The node has
 // counted it, but it is a part of this one.
-bool HierarchicalOperation::end_oldest(const Group& group, const CommunicatorCore& node,
+bool HierarchicalOperation::end_oldest(const Group& group, const NodeCommunicator& node,
                                        NodePhase& phase) {
   if (phase.ended == phase.posted) return false;
   if (node.failure()) throw Error(*node.failure());
   Request& oldest = phase.requests[phase.ended % posted_at_once];
-  if (!CommunicatorCore::finished(oldest)) return false;
+  if (!node.finished(oldest)) return false;
   if (!oldest.empty()) group.counters->operations -= 1;
   oldest = Request();
   phase.ended += 1;

@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include <rondo/transport/error.hpp>
 #include <rondo/transport/request.hpp>
 
 #include "base/cache_line.hpp"
@@ -16,7 +19,39 @@
 
 namespace rondo::transport {
 
-class CommunicatorCore;
+struct OperationRecord;
+
+/// A communicator of the members on one node, as a hierarchical operation uses it: the arguments of
+/// each operation are those of Communicator.
+class NodeCommunicator {
+ public:
+  NodeCommunicator() = default;
+  NodeCommunicator(const NodeCommunicator&) = delete;
+  NodeCommunicator& operator=(const NodeCommunicator&) = delete;
+
+  [[nodiscard]] virtual OperationRecord& prepare_reduce_scatter(
+      ConstBlock in, Block out, ReduceOp op, std::span<const std::size_t> counts) = 0;
+  [[nodiscard]] virtual OperationRecord& prepare_broadcast(Block data, int root) = 0;
+  [[nodiscard]] virtual OperationRecord& prepare_allgather(ConstBlock in, Block out,
+                                                           std::span<const std::size_t> counts) = 0;
+  [[nodiscard]] virtual OperationRecord& prepare_gather(ConstBlock in, Block out, int root,
+                                                        std::span<const std::size_t> counts) = 0;
+  [[nodiscard]] virtual OperationRecord& prepare_scatter(ConstBlock in, Block out, int root,
+                                                         std::span<const std::size_t> counts) = 0;
+  [[nodiscard]] virtual OperationRecord& prepare_alltoallv(
+      ConstBlock in, std::span<const std::size_t> in_counts, Block out,
+      std::span<const std::size_t> out_counts) = 0;
+  [[nodiscard]] virtual OperationRecord& prepare_barrier() = 0;
+  virtual Request post(OperationRecord& record) = 0;
+
+  /// Has what `request` stands for ended, well or not? Moves nothing, unlike Request::test().
+  [[nodiscard]] virtual bool finished(const Request& request) const noexcept = 0;
+  /// Why the communicator has failed, if it has.
+  [[nodiscard]] virtual const std::optional<Error>& failure() const noexcept = 0;
+
+ protected:
+  ~NodeCommunicator() = default;
+};
 
 /// The two levels of a group whose ranks are on several nodes: the members on this node, and for
 /// each shard of the data its owners, one per node.
@@ -27,8 +62,8 @@ struct Hierarchy {
   /// Two communicators of the members on this node: on the first go the operations that come
   /// before the exchange between nodes, on the second those after it, each in the same order on
   /// all of them.
-  CommunicatorCore* node_scatter = nullptr;
-  CommunicatorCore* node_gather = nullptr;
+  NodeCommunicator* node_scatter = nullptr;
+  NodeCommunicator* node_gather = nullptr;
 
   /// The members of each node in their order, nodes in the order of their first members.
   std::vector<std::vector<std::size_t>> nodes = {};
@@ -234,7 +269,7 @@ class HierarchicalOperation : public Operation {
     std::size_t ended = 0;
   };
 
-  static bool end_oldest(const Group& group, const CommunicatorCore& node, NodePhase& phase);
+  static bool end_oldest(const Group& group, const NodeCommunicator& node, NodePhase& phase);
   bool run_before(Group& group, const Posted& posted);
   bool run_exchanges(Group& group, const Posted& posted);
   bool run_after(Group& group, const Posted& posted);

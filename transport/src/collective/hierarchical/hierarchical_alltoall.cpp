@@ -16,7 +16,6 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/hierarchical/hierarchical.hpp"
-#include "communicator/communicator_core.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -70,7 +69,7 @@ HierarchicalAlltoall::HierarchicalAlltoall(Group& group, const Posted& posted)
 
 Request HierarchicalAlltoall::post_before(Group& group, const Posted& posted, std::size_t /*block*/,
                                           std::size_t /*part*/) {
-  CommunicatorCore& node = *group.levels->node_scatter;
+  NodeCommunicator& node = *group.levels->node_scatter;
   return node.post(node.prepare_gather(posted.input, block_of(inputs, posted), 0, {}));
 }
 
@@ -127,7 +126,7 @@ void HierarchicalAlltoall::sort_incoming(const Group& group) const {
 Request HierarchicalAlltoall::post_after(Group& group, const Posted& posted, std::size_t /*block*/,
                                          std::size_t /*part*/) {
   if (group.levels->node_rank == 0) sort_incoming(group);
-  CommunicatorCore& node = *group.levels->node_gather;
+  NodeCommunicator& node = *group.levels->node_gather;
   return node.post(
       node.prepare_scatter(as_const_block(block_of(outputs, posted)), posted.output, 0, {}));
 }

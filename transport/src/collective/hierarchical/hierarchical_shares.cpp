@@ -27,7 +27,6 @@
 #include "base/cache_line.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/hierarchical/hierarchical.hpp"
-#include "communicator/communicator_core.hpp"
 #include "reduce/reduce.hpp"
 
 namespace rondo::transport {
@@ -283,7 +282,7 @@ Request HierarchicalAllgather::post_before(Group& group, const Posted& posted, s
     copy_from_rows(group.team, packed.data, posted.input, piece.begin, piece.size());
     own = as_const_block(packed);
   }
-  CommunicatorCore& node = *levels.node_scatter;
+  NodeCommunicator& node = *levels.node_scatter;
   return node.post(node.prepare_allgather(own, gathered(posted, block, range),
                                           pieces_here(group, posted, block)));
 }
@@ -310,7 +309,7 @@ bool HierarchicalAllgather::describe_exchange(Group& group, const Posted& posted
 Request HierarchicalAllgather::post_after(Group& group, const Posted& posted, std::size_t block,
                                           std::size_t part) {
   const Hierarchy& levels = *group.levels;
-  CommunicatorCore& node = *levels.node_gather;
+  NodeCommunicator& node = *levels.node_gather;
   const std::vector<Range>& ranges = nodes_of(group, posted, block);
   if (cut_.single()) {
     const Range all{ranges.front().begin, ranges.back().end};
@@ -417,7 +416,7 @@ Request HierarchicalReduceScatter::post_before(Group& group, const Posted& poste
                                                        posted.fingerprint.type, range.size()));
   const std::size_t begin = owned_bytes(group, posted, block, part);
   const std::size_t bytes = counts[levels.node_rank] * element_bytes_;
-  CommunicatorCore& node = *levels.node_scatter;
+  NodeCommunicator& node = *levels.node_scatter;
   return node.post(node.prepare_reduce_scatter(input,
                                                node_sums(posted, block, {begin, begin + bytes}),
                                                partial_op(posted.fingerprint.op), counts));
@@ -474,7 +473,7 @@ Request HierarchicalReduceScatter::post_after(Group& group, const Posted& posted
     const Range theirs = run(group, posted, block, levels.node, r);
     levels.received.push_back(overlap(theirs, own).size() / element_bytes_);
   }
-  CommunicatorCore& node = *levels.node_gather;
+  NodeCommunicator& node = *levels.node_gather;
   return node.post(node.prepare_alltoallv(as_const_block(final_sums(group, posted, block)),
                                           levels.sent, own_sums(group, posted, block),
                                           levels.received));

@@ -27,7 +27,6 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/hierarchical/hierarchical.hpp"
-#include "communicator/communicator_core.hpp"
 #include "reduce/reduce.hpp"
 
 namespace rondo::transport {
@@ -62,7 +61,7 @@ std::span<const std::size_t> shares_of(Hierarchy& levels, const HierarchyPlan& p
 // The node's ranks reduce a block: every owner gets its shard.
 Request reduce_on_node(const Group& group, const Posted& posted, const HierarchyPlan& plan,
                        std::size_t block, const Block& shard) {
-  CommunicatorCore& node = *group.levels->node_scatter;
+  NodeCommunicator& node = *group.levels->node_scatter;
   return node.post(node.prepare_reduce_scatter(
       part_of(posted.input, plan.block(block)), shard, partial_op(posted.fingerprint.op),
       shares_of(*group.levels, plan, block, size_of(posted.fingerprint.type))));
@@ -114,7 +113,7 @@ bool HierarchicalAllreduce::describe_exchange(Group& group, const Posted& posted
 
 Request HierarchicalAllreduce::post_after(Group& group, const Posted& posted, std::size_t block,
                                           std::size_t /*part*/) {
-  CommunicatorCore& node = *group.levels->node_gather;
+  NodeCommunicator& node = *group.levels->node_gather;
   return node.post(node.prepare_allgather(as_const_block(shard(group, posted, block)),
                                           part_of(posted.output, plan_.block(block)),
                                           shares_of(*group.levels, plan_, block, element_bytes_)));
@@ -180,7 +179,7 @@ bool HierarchicalReduce::describe_exchange(Group& group, const Posted& posted, s
 
 Request HierarchicalReduce::post_after(Group& group, const Posted& posted, std::size_t block,
                                        std::size_t /*part*/) {
-  CommunicatorCore& node = *group.levels->node_gather;
+  NodeCommunicator& node = *group.levels->node_gather;
   const Block all =
       posted.is_root(group.index()) ? part_of(posted.output, plan_.block(block)) : Block{};
   return node.post(node.prepare_gather(as_const_block(shard(group, posted, block)), all,
@@ -206,7 +205,7 @@ class HierarchicalBroadcast final : public HierarchicalOperation {
  private:
   Request post_before(Group& group, const Posted& posted, std::size_t block,
                       std::size_t /*part*/) override {
-    CommunicatorCore& node = *group.levels->node_scatter;
+    NodeCommunicator& node = *group.levels->node_scatter;
     return node.post(node.prepare_broadcast(part_of(posted.output, plan_.block(block)),
                                             static_cast<int>(root_.rank)));
   }
@@ -226,7 +225,7 @@ class HierarchicalBroadcast final : public HierarchicalOperation {
 
 Request HierarchicalBroadcast::post_after(Group& group, const Posted& posted, std::size_t block,
                                           std::size_t /*part*/) {
-  CommunicatorCore& node = *group.levels->node_gather;
+  NodeCommunicator& node = *group.levels->node_gather;
   const Block whole = part_of(posted.output, plan_.block(block));
   if (plan_.shards() == 1) {
     return node.post(node.prepare_broadcast(whole, static_cast<int>(plan_.lead())));
