@@ -20,6 +20,18 @@
 
 namespace rondo::transport {
 
+namespace {
+
+// Posts what `prepare` makes of the arguments of a call.
+template <typename... Parameters, typename... Arguments>
+Request post(CommunicatorCore& core, OperationRecord& (CommunicatorCore::*prepare)(Parameters...),
+             const Arguments&... arguments) {
+  const std::lock_guard entry(core.world().lock());
+  return core.post((core.*prepare)(arguments...));
+}
+
+}  // namespace
+
 Communicator::Communicator(std::shared_ptr<CommunicatorCore> core) noexcept
     : core_(std::move(core)) {}
 
@@ -43,73 +55,58 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
 
 Communicator Communicator::dup() { return split(0, rank()); }
 
-Request Communicator::barrier() {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_barrier());
-}
+Request Communicator::barrier() { return post(*core_, &CommunicatorCore::prepare_barrier); }
 
 Request Communicator::allreduce(ConstBlock in, Block out, ReduceOp op) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_allreduce(in, out, op));
+  return post(*core_, &CommunicatorCore::prepare_allreduce, in, out, op);
 }
 
 Request Communicator::allreduce_coalesced(std::span<const Block> arrays, ReduceOp op) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_coalesced(arrays, op));
+  return post(*core_, &CommunicatorCore::prepare_coalesced, arrays, op);
 }
 
 Request Communicator::reduce(ConstBlock in, Block out, int root, ReduceOp op) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_reduce(in, out, root, op));
+  return post(*core_, &CommunicatorCore::prepare_reduce, in, out, root, op);
 }
 
 Request Communicator::reduce_scatter(ConstBlock in, Block out, ReduceOp op,
                                      std::span<const std::size_t> counts) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_reduce_scatter(in, out, op, counts));
+  return post(*core_, &CommunicatorCore::prepare_reduce_scatter, in, out, op, counts);
 }
 
 Request Communicator::broadcast(Block data, int root) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_broadcast(data, root));
+  return post(*core_, &CommunicatorCore::prepare_broadcast, data, root);
 }
 
 Request Communicator::allgather(ConstBlock in, Block out, std::span<const std::size_t> counts) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_allgather(in, out, counts));
+  return post(*core_, &CommunicatorCore::prepare_allgather, in, out, counts);
 }
 
 Request Communicator::alltoall(ConstBlock in, Block out) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_alltoall(in, out));
+  return post(*core_, &CommunicatorCore::prepare_alltoall, in, out);
 }
 
 Request Communicator::alltoallv(ConstBlock in, std::span<const std::size_t> in_counts, Block out,
                                 std::span<const std::size_t> out_counts) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_alltoallv(in, in_counts, out, out_counts));
+  return post(*core_, &CommunicatorCore::prepare_alltoallv, in, in_counts, out, out_counts);
 }
 
 Request Communicator::gather(ConstBlock in, Block out, int root,
                              std::span<const std::size_t> counts) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_gather(in, out, root, counts));
+  return post(*core_, &CommunicatorCore::prepare_gather, in, out, root, counts);
 }
 
 Request Communicator::scatter(ConstBlock in, Block out, int root,
                               std::span<const std::size_t> counts) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_scatter(in, out, root, counts));
+  return post(*core_, &CommunicatorCore::prepare_scatter, in, out, root, counts);
 }
 
 Request Communicator::scan(ConstBlock in, Block out, ReduceOp op) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_scan(in, out, op, false));
+  return post(*core_, &CommunicatorCore::prepare_scan, in, out, op, false);
 }
 
 Request Communicator::exscan(ConstBlock in, Block out, ReduceOp op) {
-  const std::lock_guard entry(core_->world().lock());
-  return core_->post(core_->prepare_scan(in, out, op, true));
+  return post(*core_, &CommunicatorCore::prepare_scan, in, out, op, true);
 }
 
 // A Plan keeps the record that would be posted as its prototype.

@@ -46,6 +46,8 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   /// `first`; `context` is its name for other ranks and in flight records.
   CommunicatorCore(std::shared_ptr<WorldCore> world, Group group, std::uint64_t block,
                    std::uint64_t first, std::uint32_t context);
+  CommunicatorCore(const CommunicatorCore&) = delete;
+  CommunicatorCore& operator=(const CommunicatorCore&) = delete;
   ~CommunicatorCore();
 
   /// The communicator of all ranks; once, right after the construction of the World.

@@ -53,10 +53,6 @@ struct Membership {
 /// A communicator, as its World drives it.
 class ProgressSource {
  public:
-  ProgressSource() = default;
-  ProgressSource(const ProgressSource&) = delete;
-  ProgressSource& operator=(const ProgressSource&) = delete;
-
   /// Advances its operations by at most one step of work. True if any moved.
   virtual bool progress() = 0;
   /// A rank of another node found that the ranks of a communicator posted different operations.

@@ -25,10 +25,6 @@ struct OperationRecord;
 /// each operation are those of Communicator.
 class NodeCommunicator {
  public:
-  NodeCommunicator() = default;
-  NodeCommunicator(const NodeCommunicator&) = delete;
-  NodeCommunicator& operator=(const NodeCommunicator&) = delete;
-
   [[nodiscard]] virtual OperationRecord& prepare_reduce_scatter(
       ConstBlock in, Block out, ReduceOp op, std::span<const std::size_t> counts) = 0;
   [[nodiscard]] virtual OperationRecord& prepare_broadcast(Block data, int root) = 0;
