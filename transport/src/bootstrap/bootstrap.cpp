@@ -1,10 +1,9 @@
 // How a World begins: as a process of a job, or as one of several threads.
 //
 // A process reads from its environment which job it belongs to, or asks its launcher. If all ranks
-// are on this host
-// ("local:"), they connect over local sockets alone. Otherwise ("tcp:") they join the store of rank
-// 0 first, and exchange address cards there. Threads share their mappings; with fake nodes they go
-// through the same exchange, over side channels in memory.
+// are on this host ("local:"), they connect over local sockets alone. Otherwise ("tcp:") they join
+// the store of rank 0 first, and exchange address cards there. Threads share their mappings; with
+// fake nodes they join a store, too.
 
 #include "bootstrap/bootstrap.hpp"
 
@@ -31,6 +30,7 @@
 #include "bootstrap/node_connector.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"
+#include "bootstrap/wire.hpp"
 #include "world/world_core.hpp"
 
 namespace rondo::transport::bootstrap {
@@ -64,37 +64,6 @@ NodePeers share_peers(const std::vector<Peer>& peers, const std::vector<int>& me
   }
   node.cpus.assign(peers.size(), own_cpus());
   return node;
-}
-
-// Opening links is collective, so every rank needs a thread of its own while it does.
-std::vector<Membership> join_fake_nodes(const std::vector<Peer>& peers,
-                                        const WorldOptions& options) {
-  const auto ranks = static_cast<int>(peers.size());
-  auto channels = make_thread_channels(ranks, options.rendezvous_deadline);
-  std::vector<std::future<Membership>> futures;
-  // The program's handlers run on threads of its own.
-  std::optional<BlockedSignals> blocked(std::in_place);
-  for (int rank = 0; rank < ranks; ++rank) {
-    auto join = [&, rank, channel = std::move(channels[static_cast<std::size_t>(rank)])]() mutable {
-      return join_nodes(
-          {.rank = rank, .size = ranks}, options, std::move(channel),
-          [&](const std::vector<int>& members) { return share_peers(peers, members); });
-    };
-    futures.push_back(std::async(std::launch::async, std::move(join)));
-  }
-  blocked.reset();
-  std::vector<Membership> memberships;
-  // All threads are waited for, whichever of them fails.
-  std::exception_ptr failure;
-  for (auto& future : futures) {
-    try {
-      memberships.push_back(future.get());
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
-  return memberships;
 }
 
 // The listener that the launcher made, so that the port was known before rank 0 ran.
@@ -133,15 +102,61 @@ std::unique_ptr<StoreClient> serve_store(const Credentials& credentials, const L
                             launch.listener >= 0 ? Listener::inherited : Listener::own);
 }
 
-Membership join_over_store(LaunchInfo launch, const WorldOptions& options) {
-  launch.fake_nodes = options.fabric.fake_nodes;
+// `connect(members, channel)` maps the memory of the ranks of this node.
+template <typename Connect>
+Membership join_over_store(const LaunchInfo& launch, const WorldOptions& options, Connect connect) {
   JoinedStore store = join_store(launch, options.fabric.interface, options.rendezvous_deadline);
   const SideChannel* channel = store.channel.get();
   return join_nodes({.rank = launch.rank, .size = launch.size, .interface = store.interface},
-                    options, std::move(store.channel), [&](const std::vector<int>& members) {
-                      return connect_node(launch, members, options,
-                                          [channel] { return channel->failure(); });
-                    });
+                    options, std::move(store.channel),
+                    [&](const std::vector<int>& members) { return connect(members, *channel); });
+}
+
+Membership join_nodes_of_job(LaunchInfo launch, const WorldOptions& options) {
+  launch.fake_nodes = options.fabric.fake_nodes;
+  return join_over_store(
+      launch, options, [&](const std::vector<int>& members, const SideChannel& channel) {
+        return connect_node(launch, members, options, [&channel] { return channel.failure(); });
+      });
+}
+
+// Joining is collective, so every rank needs a thread of its own while it does. The store is on
+// loopback, as that of `rondo run --fake-nodes`.
+std::vector<Membership> join_fake_nodes(const std::vector<Peer>& peers,
+                                        const WorldOptions& options) {
+  const auto ranks = static_cast<int>(peers.size());
+  const shm::Descriptor listener = listen_at({.host = "127.0.0.1", .port = 0});
+  LaunchInfo launch{.job = hexadecimal(random_bytes(16)), .size = ranks};
+  launch.coordinator = Endpoint{.host = "127.0.0.1", .port = own_address(listener.get()).port()};
+  launch.listener = listener.get();
+  launch.secret = hexadecimal(random_bytes(32));
+  launch.fake_nodes = options.fabric.fake_nodes;
+  std::vector<std::future<Membership>> futures;
+  // The program's handlers run on threads of its own.
+  std::optional<BlockedSignals> blocked(std::in_place);
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto join = [&, rank] {
+      LaunchInfo own = launch;
+      own.rank = rank;
+      return join_over_store(own, options, [&](const std::vector<int>& members, const auto&) {
+        return share_peers(peers, members);
+      });
+    };
+    futures.push_back(std::async(std::launch::async, std::move(join)));
+  }
+  blocked.reset();
+  std::vector<Membership> memberships;
+  // All threads are waited for, whichever of them fails.
+  std::exception_ptr failure;
+  for (auto& future : futures) {
+    try {
+      memberships.push_back(future.get());
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return memberships;
 }
 
 // The launcher may have set options that the program leaves open.
@@ -176,7 +191,7 @@ std::string secret_of(const LaunchInfo& launch) {
 std::shared_ptr<WorldCore> join(const LaunchInfo& launch, const WorldOptions& wanted) {
   const WorldOptions options = with_defaults(wanted, launch);
   if (launch.coordinator) {
-    return make_in_this_process<WorldCore>(join_over_store(launch, options), options);
+    return make_in_this_process<WorldCore>(join_nodes_of_job(launch, options), options);
   }
   if (options.fabric.fake_nodes > 1 && launch.size > 1) {
     throw Error(Errc::rendezvous_failed,

@@ -80,16 +80,6 @@ class ServiceThread {
   std::thread thread_;
 };
 
-/// The side channels of `ranks` ranks that are threads of this process, in rank order.
-///
-/// - **Threads.** There is none of its own: a message is handled on the thread that calls tell(),
-///   or on another that is telling the same rank at that moment; what was told before watch() is
-///   handled inside watch(). A handler may tell(), but not destroy its own channel.
-/// - **End.** A destructor waits for the handler that is being called, if any; afterwards none is
-///   called. A rank that leaves while others are in allgather() ends their wait.
-[[nodiscard]] std::vector<std::unique_ptr<SideChannel>> make_thread_channels(
-    int ranks, std::chrono::milliseconds rendezvous_deadline);
-
 /// A rank's part of round `round` of allgather.
 struct Blob {
   std::uint64_t round = 0;
