@@ -4,6 +4,7 @@ All ranks run the same cases in the same order. Exact: all values are small whol
 """
 
 import contextlib
+import copy
 import ctypes
 import functools
 import gc
@@ -11,6 +12,7 @@ import math
 import operator
 import os
 import pathlib
+import pickle
 import re
 import select
 import sys
@@ -365,6 +367,29 @@ class Memory(unittest.TestCase):
             adopted.release()
             self.assertIsNone(adopted.array)
         self.assertEqual(WORLD.arena_bytes, before)
+
+    # The result would go into pages that nobody sees any more.
+    def test_an_adopted_array_is_kept_while_an_operation_is_pending_on_it(self):
+        with rondo.World.make_threads(1)[0] as world:
+            adopted = world.adopt(numpy.zeros(100_000))
+            array = adopted.array
+            request = world.recv(array[1000:], 0, wait=False)
+            with self.assertRaisesRegex(RuntimeError, "pending; wait for it first"):
+                adopted.release()
+            world.send(numpy.ones(99_000), 0)
+            request.wait()
+            adopted.release()
+            self.assertEqual(array.sum(), 99_000)
+
+    # Both would free the same operation, or memory: the process ended.
+    def test_what_owns_a_handle_is_not_copied(self):
+        with rondo.World.make_threads(1)[0] as world:
+            plan = world.plan_allreduce(numpy.ones(8))
+            owners = (world, plan, plan.start(wait=False), world.adopt(numpy.zeros(100_000)))
+            for owner in owners:
+                for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+                    with self.assertRaisesRegex(TypeError, "neither copied nor pickled"):
+                        copied(owner)
 
     def test_adopted_arrays_outlive_their_world(self):
         array = numpy.ones(100_000)

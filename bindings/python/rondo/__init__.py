@@ -26,6 +26,7 @@ The package calls librondo.so by ctypes, and needs no compiler.
 import ctypes
 import os
 import sys
+import weakref
 
 import numpy
 
@@ -40,12 +41,13 @@ from rondo._c_interface import (
     _CCounters,
     _COUNTERS,
     _CRankInfo,
+    _Owner,
     __version__,
     _c,
 )
 from rondo._communicator import Communicator, Plan
 from rondo._requests import Request, wait_all, wait_any
-from rondo._requests import end_request, nanoseconds, taken_from
+from rondo._requests import end_request, is_pending_on, nanoseconds, taken_from
 
 __all__ = [
     "Adopted",
@@ -78,6 +80,8 @@ class _Shared:
         self.handle = handle
         self.arrays = []  # as many entries as there are arrays: a number could lose a change
         self.closed = False
+        self.adoptions = 0  # ever made; while there is none, requests need not be known
+        self.posted = weakref.WeakSet()
         self.dropped = []  # memory of arrays that are gone
         self.forgotten = []  # (adopted memory, its array) that nobody has released
         self.abandoned = []  # (request, its arrays) that nobody waits for
@@ -153,7 +157,7 @@ class _Shared:
             _c.rondo_world_free(handle)
 
 
-class _ArenaMemory:
+class _ArenaMemory(_Owner):
     """What numpy.asarray() makes an array of, and keeps as the base of all its views."""
 
     def __init__(self, shared, size):
@@ -174,7 +178,7 @@ class _ArenaMemory:
             self._shared.drop(self._address)
 
 
-class Adopted:
+class Adopted(_Owner):
     """An array that World.adopt() has put into shared memory: until release(), or for a `with`."""
 
     def __init__(self, shared, array):
@@ -183,9 +187,12 @@ class Adopted:
         self.array = array
         address = _array(array, "array")
         _c.rondo_adopt(shared.get(), address, array.nbytes, ctypes.byref(self._handle))
+        shared.adoptions += 1
 
     def release(self):
-        """Makes it ordinary memory again. No operation may be pending on it."""
+        """Makes it ordinary memory again. A RuntimeError while an operation is pending on it."""
+        if self._handle and not self._shared.closed and is_pending_on(self._shared, self.array):
+            raise RuntimeError("an operation on the adopted array is pending; wait for it first")
         handle, self._handle = self._handle, None
         if handle:
             _c.rondo_adopted_free(handle)

@@ -46,6 +46,13 @@ class Error(RuntimeError):
         self.rank = rank
 
 
+class _Owner:
+    """An object that frees something of the library: a copy of it would free the same again."""
+
+    def __reduce_ex__(self, _protocol):
+        raise TypeError(f"a rondo.{type(self).__name__} can be neither copied nor pickled")
+
+
 RankInfo = collections.namedtuple("RankInfo", "pid node host")
 RankInfo.__doc__ = "Where a rank runs. Ranks of one node share memory."
 

@@ -5,11 +5,11 @@ import ctypes
 import numpy
 
 from rondo._arguments import _array, _counts, _expect_size, _int, _op, _same_size, _type_of
-from rondo._c_interface import _c
+from rondo._c_interface import _c, _Owner
 from rondo._requests import Request
 
 
-class _PlanHandle:
+class _PlanHandle(_Owner):
     """A C plan, which lives until its Plan and the Requests of it are gone.
 
     A Request has this and not the Plan: one that nobody keeps is in a list of the World, which must
@@ -25,7 +25,7 @@ class _PlanHandle:
             self._shared.discard(_c.rondo_plan_free, self.value)
 
 
-class Plan:
+class Plan(_Owner):
     """An operation whose arrays are given once and that is started many times."""
 
     def __init__(self, communicator, array):
@@ -42,7 +42,7 @@ class Plan:
         return request.wait() if wait else request
 
 
-class Communicator:
+class Communicator(_Owner):
     """A group of ranks. Every operation returns its result, or a Request with wait=False."""
 
     def __init__(self, shared, handle, parent=None):

@@ -9,7 +9,9 @@ import ctypes
 import math
 import sys
 
-from rondo._c_interface import _c
+import numpy
+
+from rondo._c_interface import _c, _Owner
 
 A_CENTURY = 100 * 365 * 24 * 3600  # more would overflow, so inf is this long, too
 
@@ -36,7 +38,7 @@ def taken_from(entries):
         yield entry
 
 
-class Request:
+class Request(_Owner):
     """A posted operation. It keeps the arrays alive that it reads and writes."""
 
     def __init__(self, shared, arrays, result):
@@ -44,6 +46,8 @@ class Request:
         self._arrays = arrays
         self._result = result
         self._handle = ctypes.c_void_p()
+        if shared.adoptions:
+            shared.posted.add(self)
 
     def test(self):
         """True once the operation has completed. Does not wait."""
@@ -89,6 +93,17 @@ class Request:
             end_request(self._handle)
         else:  # Freeing a pending request would wait, and its arrays are still in use.
             self._shared.abandoned.append((self._handle, self._arrays))
+
+
+def is_pending_on(shared, array):
+    """Is an operation on memory of `array` pending that was posted since an array was adopted?"""
+    posted = [(request._handle, request._arrays) for request in tuple(shared.posted)]
+    return any(
+        isinstance(used, numpy.ndarray) and numpy.may_share_memory(used, array)
+        for handle, arrays in posted + list(shared.abandoned)
+        if handle and not _c.rondo_request_finished(handle)
+        for used in arrays
+    )
 
 
 def _check_requests(requests):
