@@ -183,7 +183,8 @@ Finding check_link(const transport::LinkFacts& link) {
     finding.found = "does not work: " + captured.cause();
     finding.means = within ? "No job of several ranks runs here."
                            : "The plug-in can be loaded, and two ranks cannot use it.";
-    finding.advice = "Look for this message in docs/troubleshooting.md.";
+    finding.advice =
+        "Do what the message says; docs/troubleshooting.md says more about some messages.";
     return finding;
   }
   const PairTimes pair = pair_in(report->at("pairs").at(0));
@@ -398,7 +399,8 @@ void judge_broken_links(std::vector<Finding>& findings, bool all_have_ended) {
     finding.level = all_have_ended ? Level::problem : Level::warning;
     finding.means = all_have_ended ? "No job can run on these hosts together."
                                    : "The hosts are slow, or many: it was not measured to the end.";
-    finding.advice = "Look for this message in docs/troubleshooting.md.";
+    finding.advice =
+        "Do what the message says; docs/troubleshooting.md says more about some messages.";
   }
 }
 
