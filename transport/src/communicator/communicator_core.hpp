@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <rondo/transport/block.hpp>
@@ -17,14 +18,15 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/hierarchical/hierarchical.hpp"
+#include "communicator/header_stage.hpp"
 #include "communicator/operation_record.hpp"
+#include "communicator/slot_stage.hpp"
 #include "message/channel.hpp"
 #include "world/world_core.hpp"
 
 namespace rondo::transport {
 
 class LinkFailure;
-class MultiNode;
 
 /// One rank's side of a communicator: its queue of operations, its control block, its peers'.
 ///
@@ -33,9 +35,12 @@ class MultiNode;
 /// are queued. current_ and unpublished_ are the first of the last three and of the last. Messages
 /// (send, recv, ...) are outside of that order, in parts_.
 ///
+/// How its members agree on an operation is a matter of its stage: of SlotStage inside a node, of
+/// HeaderStage between nodes.
+///
 /// The sources: post.cpp checks arguments and posts; queue.cpp runs what is posted; wait.cpp waits;
-/// failure.cpp gives up; multi_node.cpp has what differs between nodes, split.cpp how communicators
-/// are made, recording.cpp the flight recorder and the texts.
+/// failure.cpp gives up; split.cpp has how communicators are made, recording.cpp the flight
+/// recorder and the texts.
 class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorCore>,
                                public ProgressSource,
                                public NodeCommunicator {
@@ -90,10 +95,10 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   [[nodiscard]] std::shared_ptr<CommunicatorCore> split(std::optional<int> color, int key);
 
   /// Makes it one whose members are on several nodes; once, before the first operation. See
-  /// MultiNode.
+  /// HeaderStage.
   void span_nodes(std::shared_ptr<CommunicatorCore> node_scatter,
                   std::shared_ptr<CommunicatorCore> node_gather);
-  [[nodiscard]] bool spans_nodes() const noexcept { return multi_node_ != nullptr; }
+  [[nodiscard]] bool spans_nodes() const noexcept { return headers_ != nullptr; }
   /// When it ends, its port is free again, unless it has failed: then messages may still come. The
   /// two communicators of its node share the port; once, before the first operation.
   void own_port() noexcept { owns_port_ = true; }
@@ -178,6 +183,19 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   [[nodiscard]] std::uint64_t last_sequence() const noexcept { return next_sequence_ - 1; }
 
  private:
+  friend class SlotStage;
+  friend class HeaderStage;
+
+  /// Calls `function` with the stage that this communicator has.
+  template <typename Function>
+  decltype(auto) at_stage(Function function) {
+    return headers_ ? function(*headers_) : function(slots_);
+  }
+  template <typename Function>
+  decltype(auto) at_stage(Function function) const {
+    return headers_ ? function(std::as_const(*headers_)) : function(slots_);
+  }
+
   // The pool, and what fills its records (post.cpp).
   [[nodiscard]] OperationRecord& take_record();
   [[nodiscard]] OperationRecord& take_record(const ConstBlock& in, const Block& out,
@@ -192,40 +210,21 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
 
   // The queue.
   bool publish_queued();
-  void publish(OperationRecord& record);
-  [[nodiscard]] bool all_have_posted(OperationRecord& record);
-  void start(OperationRecord& record);
   void start_algorithm(OperationRecord& record, Protocol protocol);
   bool step_current();
   [[nodiscard]] Progress step(OperationRecord& record);
-  [[nodiscard]] Progress step_on_node(OperationRecord& record);
   bool step_parts();
   bool drain();
   void drain_all();
   [[nodiscard]] bool finish(OperationRecord& record) const;
   void unlist_complete();
   void ring_sleepers();
-  [[nodiscard]] std::uint64_t consumed_by_all() noexcept;
-  void compare(const OperationRecord& record, std::size_t member) const;
   void compare(const OperationRecord& record, std::size_t member, const shm::Fingerprint& theirs,
                std::uint64_t sequence) const;
-
-  // The queue of a communicator that spans nodes (multi_node.cpp).
-  bool post_queued_headers();
-  [[nodiscard]] Progress step_between_nodes(OperationRecord& record);
-  bool drain_headers();
-  void compare_header(OperationRecord& record);
-  [[nodiscard]] bool divide_average(OperationRecord& record) const;
-  void compare_all_headers();
 
   // Failures.
   [[nodiscard]] Request fail_at_once(OperationRecord& record) noexcept;
   void give_up(OperationRecord& record);
-  void retract_slots() noexcept;
-  void publish_failure(const Error& error);
-  void release_arena();
-  [[nodiscard]] bool accesses_arenas(const Member& member) const noexcept;
-  void quarantine(const Member& accessor);
   void throw_failure_of_peers() const;
   [[nodiscard]] Error failure_of(const Member& member) const;
   void defer_failure(const LinkFailure& failure, const OperationRecord* record);
@@ -241,8 +240,8 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   std::uint64_t block_;
   std::uint64_t first_;  // sequence of the first operation
   std::uint64_t next_sequence_;
-  std::uint64_t consumed_;         // by this rank, as its control block says
-  std::uint64_t consumed_by_all_;  // cached; only grows
+  SlotStage slots_;
+  std::unique_ptr<HeaderStage> headers_;  // in the place of slots_ where it spans nodes
 
   std::deque<OperationRecord> pool_;
   std::vector<OperationRecord*> free_;
@@ -256,7 +255,6 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
 
   std::optional<Error> failure_;
   std::uint64_t given_up_ = 0;  // the first sequence that the failure ended
-  bool light_fences_ = true;    // see shm::RemoteAccess
   // test() looks at the peers of each operation once a round, and a round takes 2 ms.
   std::chrono::steady_clock::time_point round_began_at_{};
   std::uint64_t round_of_checks_ = 0;
@@ -268,7 +266,6 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   bool owns_port_ = false;
   recorder::Log* log_ = nullptr;  // of the flight recorder; null: not recorded
   Channel channel_;
-  std::unique_ptr<MultiNode> multi_node_;
 };
 
 }  // namespace rondo::transport

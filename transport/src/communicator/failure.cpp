@@ -1,24 +1,14 @@
 // How a communicator fails: everything pending is given up, the peers of the node learn why, and
 // the buffers become the caller's again. Ranks of other nodes are told of mismatches; what a failed
 // message means is reported only after a moment, because the side channel may tell the reason.
-//
-// In the direct protocol peers read and store in the buffers themselves. So a rank that gives up
-// first makes that impossible for whoever comes later: it retracts its slots, says in its control
-// block that it has failed, and waits for the peers that are in the middle of a step (see
-// RemoteAccess). Only then its caller gets the error. A step takes a millisecond at most;
-// but a process can be stopped in it. After a while the rank goes on without it, and what that one
-// step works on is kept in quarantine.
 
 #include <algorithm>
 #include <chrono>
 #include <string>
-#include <thread>
 
 #include "base/best_effort.hpp"
 #include "collective/blocks.hpp"
-#include "collective/node/protocol.hpp"
 #include "communicator/communicator_core.hpp"
-#include "communicator/multi_node.hpp"
 #include "memory/arena.hpp"
 #include "memory/control_block.hpp"
 #include "memory/memory.hpp"
@@ -31,30 +21,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// For so long a peer that is in the middle of a step is waited for; and how often it is looked at.
-constexpr auto access_limit = 500ms;
-constexpr auto access_interval = 50us;
 // After a message has failed, so long may the side channel take to tell why.
 constexpr auto reason_limit = 500ms;
-
-bool has_failed(const Member& member) {
-  // Acquire: pairs with the release in publish_failure(); a note is read after it, and no memory of
-  // that rank is touched before it.
-  return member.block != nullptr && member.block->failed.load(std::memory_order_acquire) != 0;
-}
 
 }  // namespace
 
 void CommunicatorCore::fail(const Error& error) {
   if (!failure_ && error.code() == Errc::deadline_exceeded) world_->stalls().give_up(error);
-  if (multi_node_ && !failure_ && error.code() == Errc::mismatch) {
+  if (headers_ && !failure_ && error.code() == Errc::mismatch) {
     world_->tell_divergence(context_, error);
   }
   poison(error);
 }
 
 void CommunicatorCore::handle_divergence(const StatusMessage& status) {
-  if (status.context != context_ || failure_ || !multi_node_) return;
+  if (status.context != context_ || failure_ || !headers_) return;
   const auto found = std::ranges::find(group_.members, status.rank, &Member::world_rank);
   if (found == group_.members.end()) return;
   poison(Error(Errc::mismatch, status.text, world_->detail_of(status.rank)));
@@ -74,13 +55,7 @@ void CommunicatorCore::poison(const Error& error) {
   if_memory_allows(
       [this] { channel_.discard([this](int rank) { return world_->has_ended(rank); }); });
   given_up_ = oldest_ != nullptr ? oldest_->posted.sequence : next_sequence_;
-  // First: operations that are given up may wait for what they have posted on this node.
-  if (multi_node_) multi_node_->poison(error);
-  if (block_ != no_block) {
-    retract_slots();
-    publish_failure(error);
-    release_arena();
-  }
+  at_stage([&](auto& stage) { stage.fail(error); });
   for (OperationRecord* record = oldest_; record != nullptr;) {
     OperationRecord* next = record->next;
     give_up(*record);
@@ -94,72 +69,12 @@ void CommunicatorCore::poison(const Error& error) {
 
 void CommunicatorCore::give_up(OperationRecord& record) {
   if (!record.finished()) record.enter(Stage::failed);
-  if (multi_node_ && record.ordered) multi_node_->cancel_headers(record);
+  if (record.ordered) at_stage([&](auto& stage) { stage.give_up(record); });
   // No link may refer to the buffers any more: the caller gets them back.
   record.operation = nullptr;
   record.storage.clear();
   record.listed = false;
   recycle(record);
-}
-
-// No peer that has not begun an operation begins it now. Slots of operations that this rank has
-// completed stay: peers may still read them.
-void CommunicatorCore::retract_slots() noexcept {
-  for (const OperationRecord* record = oldest_; record != unpublished_; record = record->next) {
-    if (record->finished()) continue;
-    // Relaxed: whoever still finds the old number looks for failures before it goes on.
-    slot_of(group_.mine(), record->posted.sequence)
-        .sequence.store(shm::retracted, std::memory_order_relaxed);
-  }
-}
-
-void CommunicatorCore::publish_failure(const Error& error) {
-  shm::ControlBlock& mine = group_.mine();
-  // The rank that failed first says why; the others, which it has told, leave their notes empty.
-  if (std::ranges::none_of(group_.members, has_failed)) {
-    write_note(mine.failure, error);
-  }
-  // Release: the note comes before the word.
-  mine.failed.store(1, std::memory_order_release);
-  for (const Member& member : group_.members) shm::ring(member.memory->header());
-}
-
-// After it no peer touches the buffers of what is pending, unless it was stopped in the middle of
-// a step; what that step works on is in quarantine then.
-void CommunicatorCore::release_arena() {
-  shm::fence_everywhere();
-  const auto limit = std::chrono::steady_clock::now() + access_limit;
-  for (const Member& member : group_.members) {
-    while (accesses_arenas(member) && std::chrono::steady_clock::now() < limit) {
-      std::this_thread::sleep_for(access_interval);
-    }
-    if (accesses_arenas(member)) quarantine(member);
-  }
-}
-
-bool CommunicatorCore::accesses_arenas(const Member& member) const noexcept {
-  // Acquire: what the peer stored in a step that is over comes before what the caller does next.
-  return &member != &group_.members[group_.index()] &&
-         member.block->accessing.load(std::memory_order_acquire) != 0 &&
-         !world_->has_ended(member.world_rank);
-}
-
-// The whole input and output of the operation, though one step works on a part of them only.
-void CommunicatorCore::quarantine(const Member& accessor) {
-  const std::uint64_t sequence = accessor.block->accessing.load(std::memory_order_relaxed);
-  const OperationRecord* record = oldest_;
-  while (record != nullptr && record->posted.sequence != sequence) record = record->next;
-  if (record == nullptr) return;
-  const auto over = [this_world = world_.get(), rank = accessor.world_rank, block = accessor.block,
-                     sequence] {
-    return block->accessing.load(std::memory_order_acquire) != sequence ||
-           this_world->has_ended(rank);
-  };
-  ArenaCore& arena = world_->arena_core();
-  for (const ConstBlock& lent : {record->posted.input, as_const_block(record->posted.output)}) {
-    const std::uint64_t offset = arena.offset_of(lent.data, extent_of(lent));
-    if (offset != shm::private_memory) arena.quarantine(offset, extent_of(lent), over);
-  }
 }
 
 void CommunicatorCore::throw_failure_of_peers() const {
@@ -220,12 +135,12 @@ void CommunicatorCore::defer_failure(const LinkFailure& failure, const Operation
 // Between nodes a difference shows first in what the operation has posted on a node, in words that
 // the caller has not used. The header tells it in his; or another rank, over the side channel.
 void CommunicatorCore::take_failure_of_peers(const Error& failure) {
-  if (multi_node_ == nullptr || failure.code() != Errc::mismatch) throw Error(failure);
+  if (!headers_ || failure.code() != Errc::mismatch) throw Error(failure);
   if (!deferred_failure_) defer_failure(failure);
 }
 
 void CommunicatorCore::check_deferred_failure() {
-  if (multi_node_) compare_all_headers();
+  if (headers_) headers_->compare_all();
   // A member that gave up has cancelled its messages, and its note says why.
   if (deferred_failure_->code() == Errc::peer_lost) {
     const auto others = [this](const Member& member) {

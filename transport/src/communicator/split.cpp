@@ -17,7 +17,6 @@
 
 #include "base/forks.hpp"
 #include "communicator/communicator_core.hpp"
-#include "communicator/multi_node.hpp"
 #include "world/world_core.hpp"
 
 namespace rondo::transport {

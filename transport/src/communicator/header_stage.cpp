@@ -1,9 +1,8 @@
-// Implements what a communicator does differently when its ranks are on several nodes. Its members
-// are seen in three ways: flat, all of them; by node, as two communicators in shared memory; and
-// for each shard of the data as its owners, one per node. There are no slots to compare, so headers
-// travel with the messages of the algorithms.
+// The agreement on operations between nodes. The members are seen in three ways: flat, all of them;
+// by node, as two communicators in shared memory; and for each shard of the data as its owners, one
+// per node. There are no slots to compare, so headers travel with the messages of the algorithms.
 
-#include "communicator/multi_node.hpp"
+#include "communicator/header_stage.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +10,6 @@
 
 #include "collective/blocks.hpp"
 #include "communicator/communicator_core.hpp"
-#include "message/channel.hpp"
 #include "recorder/names.hpp"
 #include "reduce/reduce.hpp"
 #include "world/world_core.hpp"
@@ -94,120 +92,85 @@ static_assert(first_exchange_lane + Hierarchy::exchanges_at_once <= Channel::lan
 
 }  // namespace
 
-MultiNode::MultiNode(WorldCore& world, Group& flat, Channel& channel,
-                     std::shared_ptr<CommunicatorCore> node_scatter,
-                     std::shared_ptr<CommunicatorCore> node_gather)
-    : channel_(&channel),
-      previous_((flat.index() + flat.count() - 1) % flat.count()),
-      next_((flat.index() + 1) % flat.count()),
-      members_hash_(hash_of_members(flat)),
+HeaderStage::HeaderStage(CommunicatorCore& core, std::shared_ptr<CommunicatorCore> node_scatter,
+                         std::shared_ptr<CommunicatorCore> node_gather)
+    : core_(core),
+      group_(core.group()),
+      world_(core.world()),
+      channel_(core.channel_),
+      previous_((group_.index() + group_.count() - 1) % group_.count()),
+      next_((group_.index() + 1) % group_.count()),
+      members_hash_(hash_of_members(group_)),
       node_scatter_(std::move(node_scatter)),
       node_gather_(std::move(node_gather)) {
-  channel.use_headers(previous_, next_);
+  channel_.use_headers(previous_, next_);
   node_scatter_->use_lane(scatter_lane);
   node_gather_->use_lane(gather_lane);
   levels_.node_scatter = node_scatter_.get();
   levels_.node_gather = node_gather_.get();
-  levels_.scratch = Scratch(&world.arena());
-  levels_.arrange(members_by_node(world, flat), flat.index());
+  levels_.scratch = Scratch(&world_.arena());
+  levels_.arrange(members_by_node(world_, group_), group_.index());
   if (levels_.shares_nodes && levels_.node_rank < levels_.shards) {
     for (std::size_t i = 0; i < Hierarchy::exchanges_at_once; ++i) {
-      open_exchange(levels_, first_exchange_lane + i, world, flat);
+      open_exchange(levels_, first_exchange_lane + i, world_, group_);
     }
   }
-  flat.levels = &levels_;
-  if (world.options().fabric.allreduce.empty()) {
-    const std::size_t ends = levels_.shares_nodes ? levels_.nodes.size() : flat.count();
-    flat.allreduce_table = AlgorithmTable::for_ranks(ends);
+  group_.levels = &levels_;
+  if (world_.options().fabric.allreduce.empty()) {
+    const std::size_t ends = levels_.shares_nodes ? levels_.nodes.size() : group_.count();
+    group_.allreduce_table = AlgorithmTable::for_ranks(ends);
   }
 }
 
-void MultiNode::begin_headers(OperationRecord& record) const {
+void HeaderStage::publish(OperationRecord& record) const {
   const Posted& posted = record.posted;
   record.header->begin({.sequence = posted.sequence, .fingerprint = posted.fingerprint},
                        has_own_lengths(posted.fingerprint.collective)
                            ? HeaderExchange::Carrying::refused
                            : HeaderExchange::Carrying::allowed);
-  channel_->recv_header(*record.header);
+  channel_.recv_header(*record.header);
+  record.enter(Stage::published);
 }
 
-void MultiNode::require_header_received(const OperationRecord& record) const {
-  throw_if_failed(*channel_, previous_, record.header->received);
+void HeaderStage::start(OperationRecord& record) const {
+  channel_.carry_with(*record.header);
+  core_.start_algorithm(record, Protocol::links);
+  record.enter(Stage::running);
 }
 
-bool MultiNode::headers_are_through(OperationRecord& record) const {
-  require_header_received(record);
-  throw_if_failed(*channel_, next_, record.header->sent);
-  return record.header->received.done() && record.header->sent.done();
+void HeaderStage::require_received(const OperationRecord& record) const {
+  throw_if_failed(channel_, previous_, record.header->received);
 }
 
-void MultiNode::cancel_headers(OperationRecord& record) const {
-  channel_->cancel(previous_, record.header->received);
-  channel_->cancel(next_, record.header->sent);
-}
-
-// The algorithm knows whose messages it waits for, and the node's communicators who is missing
-// there.
-bool MultiNode::waits_for(const OperationRecord& record, const Group& flat,
-                          std::size_t member) const {
-  if (member == previous_ && !record.header->received.done()) return true;
-  if (record.stage == Stage::draining) return member == next_ && !record.header->sent.done();
-  if (record.stage != Stage::running) return false;
-  const int rank = flat.members[member].world_rank;
-  return record.operation->waits_for(flat, member) || node_scatter_->awaits(rank) ||
-         node_gather_->awaits(rank);
-}
-
-void MultiNode::poison(const Error& error) {
-  node_scatter_->poison(error);
-  node_gather_->poison(error);
-}
-
-// A mismatch may have been told before this rank had made the communicator.
-void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> node_scatter,
-                                  std::shared_ptr<CommunicatorCore> node_gather) {
-  multi_node_ = std::make_unique<MultiNode>(*world_, group_, channel_, std::move(node_scatter),
-                                            std::move(node_gather));
-  for (const StatusMessage& status : world_->divergences()) handle_divergence(status);
-}
-
-// Nothing limits how many operations are under way: each has its own header and label.
-bool CommunicatorCore::post_queued_headers() {
-  for (; unpublished_ != nullptr; unpublished_ = unpublished_->next) {
-    if (unpublished_->coalesced && !unpublished_->coalesced->pack()) break;
-    multi_node_->begin_headers(*unpublished_);
-    unpublished_->enter(Stage::published);
+// The header leaves with what the first step sends. When what an operation has posted on its node
+// does not match, its own header explains why, or that of another rank.
+Progress HeaderStage::step(OperationRecord& record) const {
+  require_received(record);
+  compare(record);
+  Progress result = Progress::idle;
+  try {
+    result = record.operation->step(group_, record.posted);
+  } catch (const Error& error) {
+    if (error.code() != Errc::mismatch) throw;
+    core_.defer_failure(error);
   }
-  return true;
-}
-
-// The header of the previous rank comes at any time; it is compared once.
-void CommunicatorCore::compare_header(OperationRecord& record) {
-  const HeaderExchange& header = *record.header;
-  if (header.compared() || !header.received.done()) return;
-  compare(record, multi_node_->previous(), header.theirs().fingerprint, header.theirs().sequence);
-  channel_.accept_header(*record.header);
+  channel_.send_header(*record.header);
+  return result;
 }
 
 // An algorithm can be over before the headers are through: only with them the operation is
 // complete, because a mismatch has to be an error on every rank.
-bool CommunicatorCore::drain_headers() {
-  bool moved = false;
-  for (OperationRecord* record = oldest_; record != current_; record = record->next) {
-    if (record->stage != Stage::draining) continue;
-    if (!multi_node_->headers_are_through(*record)) break;
-    compare_header(*record);
-    moved = true;
-    if (!finish(*record)) break;
-    record->enter(Stage::complete);
-  }
-  unlist_complete();
-  return moved;
+bool HeaderStage::all_have_ended(OperationRecord& record) const {
+  require_received(record);
+  throw_if_failed(channel_, next_, record.header->sent);
+  if (!record.header->received.done() || !record.header->sent.done()) return false;
+  compare(record);
+  return true;
 }
 
 // Between nodes ranks join sums. No rank reads or writes the output any more. A tile of it; true
 // when all is divided.
-bool CommunicatorCore::divide_average(OperationRecord& record) const {
+bool HeaderStage::finish(OperationRecord& record) const {
   const Posted& posted = record.posted;
   const shm::Fingerprint& asked = posted.fingerprint;
   const bool elsewhere =
@@ -227,27 +190,53 @@ bool CommunicatorCore::divide_average(OperationRecord& record) const {
   return record.divided == result.bytes();
 }
 
+// The header of the previous rank comes at any time; it is compared once.
+void HeaderStage::compare(OperationRecord& record) const {
+  const HeaderExchange& header = *record.header;
+  if (header.compared() || !header.received.done()) return;
+  core_.compare(record, previous_, header.theirs().fingerprint, header.theirs().sequence);
+  channel_.accept_header(*record.header);
+}
+
 // Whatever an algorithm waits for, a difference explains it.
-void CommunicatorCore::compare_all_headers() {
-  for (OperationRecord* record = oldest_; record != nullptr; record = record->next) {
-    if (record->stage != Stage::queued) compare_header(*record);
+void HeaderStage::compare_all() const {
+  for (OperationRecord* record = core_.oldest_; record != nullptr; record = record->next) {
+    if (record->stage != Stage::queued) compare(*record);
   }
 }
 
-// The header leaves with what the first step sends. When what an operation has posted on its node
-// does not match, its own header explains why, or that of another rank.
-Progress CommunicatorCore::step_between_nodes(OperationRecord& record) {
-  multi_node_->require_header_received(record);
-  compare_header(record);
-  Progress result = Progress::idle;
-  try {
-    result = record.operation->step(group_, record.posted);
-  } catch (const Error& error) {
-    if (error.code() != Errc::mismatch) throw;
-    defer_failure(error);
-  }
-  channel_.send_header(*record.header);
-  return result;
+bool HeaderStage::waits_for(const OperationRecord& record, std::size_t member) const {
+  const auto waits = [&](const OperationRecord* part) {
+    return part != nullptr && part->posted.sequence <= record.posted.sequence &&
+           keeps_waiting(*part, member);
+  };
+  return waits(core_.oldest_) || waits(core_.current_);
+}
+
+// The algorithm knows whose messages it waits for, and the node's communicators who is missing
+// there.
+bool HeaderStage::keeps_waiting(const OperationRecord& record, std::size_t member) const {
+  if (member == previous_ && !record.header->received.done()) return true;
+  if (record.stage == Stage::draining) return member == next_ && !record.header->sent.done();
+  if (record.stage != Stage::running) return false;
+  const int rank = group_.members[member].world_rank;
+  return record.operation->waits_for(group_, member) || node_scatter_->awaits(rank) ||
+         node_gather_->awaits(rank);
+}
+
+const OperationRecord& HeaderStage::front_of(const OperationRecord& /*record*/) const {
+  return *core_.oldest_;
+}
+
+// Operations that are given up may wait for what they have posted on this node.
+void HeaderStage::fail(const Error& error) {
+  node_scatter_->poison(error);
+  node_gather_->poison(error);
+}
+
+void HeaderStage::give_up(OperationRecord& record) const {
+  channel_.cancel(previous_, record.header->received);
+  channel_.cancel(next_, record.header->sent);
 }
 
 }  // namespace rondo::transport
