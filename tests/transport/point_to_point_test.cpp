@@ -145,6 +145,20 @@ TEST_P(MessagesTest, AShorterMessageFillsABeginOfTheRows) {
   });
 }
 
+TEST_P(MessagesTest, TellsHowMuchHasCome) {
+  world().run([&](World& world) {
+    std::vector<std::int32_t> out(5, 7);
+    std::vector<std::int32_t> in(100'000);
+    Request received = world.communicator().recv(std::span(in), previous(world));
+    Request sent = world.communicator().send(std::span(out), next(world));
+    received.wait();
+    sent.wait();
+
+    EXPECT_EQ(received.received_bytes(), 5 * sizeof(std::int32_t));
+    EXPECT_EQ(sent.received_bytes(), 0U);
+  });
+}
+
 TEST_P(MessagesTest, PassesATokenRound) {
   world().run([&](World& world) {
     Communicator& comm = world.communicator();

@@ -37,6 +37,7 @@ TEST(SplitTest, OrdersByKeyThenByRank) {
     Communicator group = comm.split(0, comm.rank() == 3 ? -1 : 0);
 
     EXPECT_EQ(ranks_of(group, comm.rank()), (std::vector{3, 0, 1, 2}));
+    EXPECT_EQ(group.members(), (std::vector{3, 0, 1, 2}));
     EXPECT_EQ(group.rank(), comm.rank() == 3 ? 0 : comm.rank() + 1);
   });
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <rondo/transport/request.hpp>
 
@@ -40,6 +41,12 @@ Communicator::~Communicator() = default;
 int Communicator::rank() const noexcept { return core_->group().rank; }
 
 int Communicator::size() const noexcept { return core_->group().size(); }
+
+std::vector<int> Communicator::members() const {
+  std::vector<int> ranks;
+  for (const Member& member : core_->group().members) ranks.push_back(member.world_rank);
+  return ranks;
+}
 
 Communicator Communicator::split(int color, int key) {
   const std::lock_guard entry(core_->world().lock());
@@ -240,6 +247,17 @@ void Request::cancel() noexcept {
   if (record_ == nullptr || core_->world().lock().is_copy()) return;
   const std::lock_guard entry(core_->world().lock());
   if (core_->cancel(*record_)) record_ = nullptr;
+}
+
+std::size_t Request::received_bytes() const noexcept {
+  if (record_ == nullptr || core_->world().lock().is_copy()) return 0;
+  const std::lock_guard entry(core_->world().lock());
+  if (record_->ordered || record_->stage != Stage::complete) return 0;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < record_->parts.size(); ++i) {
+    if (record_->parts[i].signal == nullptr) bytes += record_->parts[i].received.bytes;
+  }
+  return bytes;
 }
 
 std::error_code Request::status() const noexcept {

@@ -47,6 +47,8 @@ class RONDO_TRANSPORT_API Communicator {
   /// This process within the group: 0 <= rank() < size().
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
+  /// The World's ranks of all members, in the order of their ranks here. Errors name these.
+  [[nodiscard]] std::vector<int> members() const;
 
   /// The ranks that pass the same `color`, ordered by `key`, then by rank. Collective over this
   /// communicator; waits for all of its ranks. `color` must not be negative. Only one thread of a
@@ -242,6 +244,10 @@ class RONDO_TRANSPORT_API Communicator {
   template <Element T>
   [[nodiscard]] Request send(std::span<const T> data, int peer, int tag = 0) {
     return send(as_const_block(Strided<const T>(data)), peer, tag);
+  }
+  template <Element T>
+  [[nodiscard]] Request send(std::span<T> data, int peer, int tag = 0) {
+    return send(std::span<const T>(data), peer, tag);
   }
 
   /// Receives from `peer` what it sends with this tag: at most data.size() elements; the rest of

@@ -74,6 +74,10 @@ class RONDO_TRANSPORT_API Request {
   /// Does it stand for no operation?
   [[nodiscard]] bool empty() const noexcept { return record_ == nullptr; }
 
+  /// The bytes that have come for a recv(), or for all of a sendrecv(), once it has completed: a
+  /// message may be shorter than its place. 0 for anything else.
+  [[nodiscard]] std::size_t received_bytes() const noexcept;
+
   /// The failure, or no error while pending and after success. Never throws.
   [[nodiscard]] std::error_code status() const noexcept;
 
