@@ -15,6 +15,8 @@
 
 #include <rondo/sync/cyclic.hpp>
 
+#include "support/cyclic_forecast.hpp"
+
 namespace {
 
 using namespace rondo;
@@ -39,7 +41,7 @@ std::string line_of(const sync::Turn& turn) {
          "}\n";
 }
 
-void write(const sync::CyclicForecast& played, const std::string& file) {
+void write(const sync::test::CyclicForecast& played, const std::string& file) {
   std::ofstream stream(file);
   for (const sync::Turn& turn : played.turns) stream << line_of(turn);
   stream.flush();
@@ -47,7 +49,7 @@ void write(const sync::CyclicForecast& played, const std::string& file) {
 }
 
 // An epoch ends when the last of its workers has stopped.
-void print_epochs(const sync::CyclicForecast& played, std::size_t workers) {
+void print_epochs(const sync::test::CyclicForecast& played, std::size_t workers) {
   std::size_t parks = 0;
   std::cout << "epoch,ends\n";
   for (std::size_t i = 0; i < played.turns.size(); ++i) {
@@ -60,7 +62,7 @@ void run(std::span<const std::string> arguments) {
   std::vector<double> durations;
   for (const std::string& text : arguments.subspan(5)) durations.push_back(std::stod(text));
   const std::int64_t epoch_samples = std::stoll(arguments[2]);
-  const auto played = sync::forecast(
+  const auto played = sync::test::forecast(
       {.workers = static_cast<int>(durations.size()),
        .duration = [&](int worker,
                        std::int64_t) { return durations[static_cast<std::size_t>(worker)]; },

@@ -12,12 +12,16 @@
 #include <rondo/sync/cyclic.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/cyclic_forecast.hpp"
 #include "support/world.hpp"
 #include "sync/cyclic_worker.hpp"
 
 namespace rondo::sync::cyclic_forecast_test {
 namespace {
 
+using test::CyclicForecast;
+using test::CyclicWorkload;
+using test::forecast;
 using testing::ElementsAre;
 
 /// Three workers take 1, the fourth 4.

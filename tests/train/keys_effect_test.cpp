@@ -13,6 +13,7 @@
 
 #include "config/key.hpp"
 #include "schemes/cyclic.hpp"
+#include "support/cyclic_forecast.hpp"
 #include "support/scratch_folder.hpp"
 #include "train/outcome.hpp"
 #include "train/tiny_network.hpp"
@@ -214,14 +215,14 @@ TEST(KeysEffectTest, KeysOfAverages) { expect_effects(effects_of_averaging(), 2)
 
 /// Two epochs in which worker 1 needs more than twice as long for a mini-batch as worker 0.
 std::vector<sync::Push> turns_of_a_slow_worker() {
-  const sync::CyclicForecast forecast =
-      sync::forecast({.workers = 2,
-                      .duration = [](int worker, std::int64_t) { return worker == 0 ? 1.0 : 2.3; },
-                      .pass_duration = 0.1,
-                      .minibatch_samples = 3,
-                      .epoch_samples = 24,
-                      .total_samples = 48},
-                     1000.0);
+  const sync::test::CyclicForecast forecast = sync::test::forecast(
+      {.workers = 2,
+       .duration = [](int worker, std::int64_t) { return worker == 0 ? 1.0 : 2.3; },
+       .pass_duration = 0.1,
+       .minibatch_samples = 3,
+       .epoch_samples = 24,
+       .total_samples = 48},
+      1000.0);
   std::vector<sync::Push> pushes;
   for (const sync::Turn& turn : forecast.turns) pushes.push_back({.turn = turn});
   return pushes;

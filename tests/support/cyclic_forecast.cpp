@@ -1,16 +1,19 @@
 // Plays the clocks of a cyclic scheme's workers: no thread, no message, no gradient.
 
-#include <rondo/sync/cyclic.hpp>
+#include "support/cyclic_forecast.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-#include "schemes/token_ring.hpp"
-
-namespace rondo::sync {
+namespace rondo::sync::test {
 namespace {
+
+// Is a multiple of `every` in (before, after]?
+bool crosses(std::int64_t before, std::int64_t after, std::int64_t every) noexcept {
+  return every > 0 && before / every != after / every;
+}
 
 /// One worker's clock.
 struct WorkerClock {
@@ -117,4 +120,4 @@ CyclicForecast forecast(const CyclicWorkload& workload, double end) {
   return Simulation(workload).run(end);
 }
 
-}  // namespace rondo::sync
+}  // namespace rondo::sync::test
