@@ -19,6 +19,7 @@
 #include <deque>
 #include <functional>
 #include <memory_resource>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -59,11 +60,8 @@ struct Progress {
 
 class AveragingScheme final : public SchemeBase {
  public:
-  /// `options` are KStepOptions or HierarchicalOptions, whose fields have the same names.
-  template <typename Options>
   AveragingScheme(const SchemeDescription& described, Replica given,
-                  std::shared_ptr<Optimizer> optimizer, const Options& options,
-                  const std::vector<AveragingLevel>& levels)
+                  std::shared_ptr<Optimizer> optimizer, const KStepOptions& options)
       :  // The same format for both: without levels they are the same scheme.
         SchemeBase(described, std::move(given), std::move(optimizer),
                    {.version = 6, .name = "averaging"}),
@@ -75,7 +73,7 @@ class AveragingScheme final : public SchemeBase {
         losses_(options.sums_losses ? 1 : 0, 0.0, &replica().world->arena()),
         outer_optimizer_(options.outer_optimizer),
         overlap_steps_(options.overlap_steps),
-        schedule_(described.name, options.period, levels, outer()) {
+        schedule_(described.name, options.period, options.levels, outer()) {
     if (!(clip_norm_ >= 0.0)) {
       refuse("a clip_norm of " + std::to_string(clip_norm_) + " is negative or NaN");
     }
@@ -482,13 +480,16 @@ std::unique_ptr<UpdateScheme> make_hierarchical(Replica replica,
                                                 std::shared_ptr<Optimizer> optimizer,
                                                 const HierarchicalOptions& options) {
   return std::make_unique<AveragingScheme>(hierarchical_scheme, std::move(replica),
-                                           std::move(optimizer), options, options.levels);
+                                           std::move(optimizer), options);
 }
 
 std::unique_ptr<UpdateScheme> make_k_step(Replica replica, std::shared_ptr<Optimizer> optimizer,
                                           const KStepOptions& options) {
+  if (!options.levels.empty()) {
+    throw std::invalid_argument("k_step: levels are for make_hierarchical()");
+  }
   return std::make_unique<AveragingScheme>(k_step_scheme, std::move(replica), std::move(optimizer),
-                                           options, std::vector<AveragingLevel>());
+                                           options);
 }
 
 }  // namespace rondo::sync

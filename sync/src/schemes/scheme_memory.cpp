@@ -33,39 +33,6 @@ std::size_t reduced_parameters(const ReplicaSizes& sizes) {
   return elements;
 }
 
-/// `Options` are KStepOptions or HierarchicalOptions, whose fields have the same names.
-template <typename Options>
-std::size_t memory_of_averages(const ReplicaSizes& sizes, const Options& options) {
-  const std::size_t parameters = sizes.parameters();
-  const auto fragments = static_cast<std::size_t>(std::max<std::int64_t>(options.fragments, 1));
-  const bool is_alone = sizes.replicas == 1;
-  const auto type = is_alone ? transport::ElementType::f32 : options.average_type;
-  // A mean has the weight of each fragment behind its values.
-  const std::size_t mean = bytes_of(parameters + sizes.statistics + fragments);
-  const bool averages_state = options.local_state == LocalState::average;
-  std::size_t bytes = bytes_of(parameters) + mean + rounded(parameters, type);
-  if (options.momentum.mu != 0.0F) bytes += bytes_of(parameters);
-  if (averages_state) bytes += bytes_of(sizes.optimizer_state);
-  if (type == transport::ElementType::bf16)
-    bytes += bytes_of(parameters);  // what rounding left out
-  if (options.overlap_steps > 0 && !is_alone) {
-    bytes += mean + rounded(parameters, type) + bytes_of(parameters);
-  }
-  return bytes + mean_of_statistics(sizes);
-}
-
-/// The same while an average is under way.
-template <typename Options>
-std::size_t saved_by_averages(const ReplicaSizes& sizes, const Options& options) {
-  const std::size_t parameters = sizes.parameters();
-  const bool is_alone = sizes.replicas == 1;
-  std::size_t elements = sizes.optimizer_state + parameters;
-  if (options.momentum.mu != 0.0F) elements += parameters;
-  if (options.average_type == transport::ElementType::bf16 && !is_alone) elements += parameters;
-  if (options.overlap_steps > 0 && !is_alone) elements += 2 * parameters + sizes.statistics;
-  return bytes_of(elements);
-}
-
 /// Parameters of the layers whose gradients are summed over windows.
 std::size_t lazy_parameters(const ReplicaSizes& sizes, const LazyOptions& options) {
   std::size_t lazy = 0;
@@ -99,11 +66,22 @@ std::size_t memory_of(const ReplicaSizes& sizes, const LazyOptions& options) {
 }
 
 std::size_t memory_of(const ReplicaSizes& sizes, const KStepOptions& options) {
-  return memory_of_averages(sizes, options);
-}
-
-std::size_t memory_of(const ReplicaSizes& sizes, const HierarchicalOptions& options) {
-  return memory_of_averages(sizes, options);
+  const std::size_t parameters = sizes.parameters();
+  const auto fragments = static_cast<std::size_t>(std::max<std::int64_t>(options.fragments, 1));
+  const bool is_alone = sizes.replicas == 1;
+  const auto type = is_alone ? transport::ElementType::f32 : options.average_type;
+  // A mean has the weight of each fragment behind its values.
+  const std::size_t mean = bytes_of(parameters + sizes.statistics + fragments);
+  const bool averages_state = options.local_state == LocalState::average;
+  std::size_t bytes = bytes_of(parameters) + mean + rounded(parameters, type);
+  if (options.momentum.mu != 0.0F) bytes += bytes_of(parameters);
+  if (averages_state) bytes += bytes_of(sizes.optimizer_state);
+  if (type == transport::ElementType::bf16)
+    bytes += bytes_of(parameters);  // what rounding left out
+  if (options.overlap_steps > 0 && !is_alone) {
+    bytes += mean + rounded(parameters, type) + bytes_of(parameters);
+  }
+  return bytes + mean_of_statistics(sizes);
 }
 
 std::size_t memory_of_cyclic(const ReplicaSizes& sizes, bool has_store) {
@@ -130,12 +108,15 @@ std::size_t saved_by(const ReplicaSizes& sizes, const LazyOptions& options) {
   return bytes_of(sizes.optimizer_state + lazy_parameters(sizes, options));
 }
 
+// While an average is under way.
 std::size_t saved_by(const ReplicaSizes& sizes, const KStepOptions& options) {
-  return saved_by_averages(sizes, options);
-}
-
-std::size_t saved_by(const ReplicaSizes& sizes, const HierarchicalOptions& options) {
-  return saved_by_averages(sizes, options);
+  const std::size_t parameters = sizes.parameters();
+  const bool is_alone = sizes.replicas == 1;
+  std::size_t elements = sizes.optimizer_state + parameters;
+  if (options.momentum.mu != 0.0F) elements += parameters;
+  if (options.average_type == transport::ElementType::bf16 && !is_alone) elements += parameters;
+  if (options.overlap_steps > 0 && !is_alone) elements += 2 * parameters + sizes.statistics;
+  return bytes_of(elements);
 }
 
 std::size_t saved_by_cyclic(const ReplicaSizes& sizes) {

@@ -103,7 +103,7 @@ sync::PeriodPolicy period_policy_of(const Experiment& experiment, const SchemePa
 
 // The options that follow from the configuration alone: without levels, policy and outer optimizer.
 // With an outer optimizer there is no momentum of another kind.
-sync::HierarchicalOptions averaging_options_of(const Experiment& experiment) {
+sync::KStepOptions averaging_options_of(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
   sync::ReductionMomentum momentum;
   const bool has_outer = update.outer_optimizer != "none";
@@ -152,7 +152,7 @@ Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
         "update.fragments: {} are more than the {} layers of the model that have parameters",
         experiment.update.fragments, layers));
   }
-  sync::HierarchicalOptions options = averaging_options_of(experiment);
+  sync::KStepOptions options = averaging_options_of(experiment);
   options.levels = parts.levels;
   options.period_of = period_policy_of(experiment, parts);
   options.outer_optimizer = outer_optimizer_of(experiment.update, parts);
@@ -230,7 +230,7 @@ UpdateMemory lazy_memory(const Experiment& experiment, const sync::ReplicaSizes&
 
 UpdateMemory averaging_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
                               const UpdateMemoryParts& /*parts*/) {
-  const sync::HierarchicalOptions options = averaging_options_of(experiment);
+  const sync::KStepOptions options = averaging_options_of(experiment);
   const std::string& outer = experiment.update.outer_optimizer;
   const std::size_t arrays =
       outer == "none" ? 0 : static_cast<std::size_t>(optimizer_elements({.name = outer}));

@@ -1,21 +1,12 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <vector>
 
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/optimizer.hpp>
-#include <rondo/sync/period_policy.hpp>
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
-#include <rondo/transport/element.hpp>
-
-namespace rondo::transport {
-class Communicator;
-}
 
 namespace rondo::sync {
 
@@ -25,32 +16,9 @@ inline constexpr SchemeDescription hierarchical_scheme{.name = "hierarchical",
                                                        .levels = true,
                                                        .sums_in_bf16 = true};
 
-/// Ranks that average among themselves between two global averages.
-struct AveragingLevel {
-  std::int64_t period = 4;  ///< local steps between two averages, at least 1
-  /// This rank's group, for example the ranks of its node; lent, outlives the scheme. The ranks of
-  /// a replica have groups of the same replicas.
-  transport::Communicator* group = nullptr;
-};
-
-/// As KStepOptions, with levels.
-struct HierarchicalOptions {
-  std::int64_t period = 16;  ///< K2: local steps between two global averages
-  /// From the fastest to the slowest. Each period is a multiple of the one before, and K2 of the
-  /// last. None at all: K-step averaging.
-  std::vector<AveragingLevel> levels = {};
-  ReductionMomentum momentum = {};
-  LocalState local_state = LocalState::keep;
-  double clip_norm = 0.0;
-  std::function<void(const Round&)> on_round = {};
-  PeriodPolicy period_of = {};  ///< of K2; local averages begin anew in each round
-  bool sums_losses = false;
-  std::shared_ptr<Optimizer> outer_optimizer = {};
-  double outer_learning_rate = 1.0;
-  std::int64_t overlap_steps = 0;  ///< of the global average
-  std::int64_t fragments = 1;      ///< averages of all levels are those of a fragment
-  transport::ElementType average_type = transport::ElementType::f32;  ///< of averages of all levels
-};
+/// KStepOptions::levels are read; `period` is K2. Local averages begin anew in each round, the
+/// fragments and the type of averages are those of all levels.
+using HierarchicalOptions = KStepOptions;
 
 /// Hierarchical averaging with reduction momentum: Cong, Yang, Zhou, ICPP Workshops 2019.
 ///

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include <rondo/sync/export.hpp>
 #include <rondo/sync/optimizer.hpp>
@@ -10,6 +11,10 @@
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/transport/element.hpp>
+
+namespace rondo::transport {
+class Communicator;
+}
 
 namespace rondo::sync {
 
@@ -67,8 +72,19 @@ struct Round {
   std::int64_t last_step = 0;  ///< Step::index of the last of them; averages may arrive later
 };
 
+/// Ranks that average among themselves between two global averages.
+struct AveragingLevel {
+  std::int64_t period = 4;  ///< local steps between two averages, at least 1
+  /// This rank's group, for example the ranks of its node; lent, outlives the scheme. The ranks of
+  /// a replica have groups of the same replicas.
+  transport::Communicator* group = nullptr;
+};
+
 struct KStepOptions {
   std::int64_t period = 16;  ///< K: local steps between two global averages, at least 1
+  /// Read by make_hierarchical() alone, from the fastest to the slowest. Each period is a multiple
+  /// of the one before, and K of the last. None at all: K-step averaging.
+  std::vector<AveragingLevel> levels = {};
   ReductionMomentum momentum = {};
   LocalState local_state = LocalState::keep;
   /// Local mean gradients longer than this are scaled down to it. 0: not clipped.
@@ -158,8 +174,8 @@ struct KStepOptions {
 ///   optimizer's; each rank's is its own.
 ///
 /// Throws std::invalid_argument when arrays, layers and groups do not fit together, when layers
-/// differ in their `outer` group, and for options out of range. begin() throws it where `period_of`
-/// gives less than 1.
+/// differ in their `outer` group, and for levels or options out of range. begin() throws it where
+/// `period_of` gives less than 1.
 [[nodiscard]] RONDO_SYNC_API std::unique_ptr<UpdateScheme> make_k_step(
     Replica replica, std::shared_ptr<Optimizer> optimizer, const KStepOptions& options = {});
 

@@ -46,8 +46,6 @@ struct ReplicaSizes {
                                                    const LazyOptions& options);
 [[nodiscard]] RONDO_SYNC_API std::size_t memory_of(const ReplicaSizes& sizes,
                                                    const KStepOptions& options);
-[[nodiscard]] RONDO_SYNC_API std::size_t memory_of(const ReplicaSizes& sizes,
-                                                   const HierarchicalOptions& options);
 /// The same for make_cyclic(), whose options do not matter; `has_store`: this rank is the first of
 /// its node.
 [[nodiscard]] RONDO_SYNC_API std::size_t memory_of_cyclic(const ReplicaSizes& sizes,
@@ -72,8 +70,6 @@ struct ReplicaSizes {
                                                   const LazyOptions& options);
 [[nodiscard]] RONDO_SYNC_API std::size_t saved_by(const ReplicaSizes& sizes,
                                                   const KStepOptions& options);
-[[nodiscard]] RONDO_SYNC_API std::size_t saved_by(const ReplicaSizes& sizes,
-                                                  const HierarchicalOptions& options);
 /// The same for make_cyclic(). Any rank may have the token.
 [[nodiscard]] RONDO_SYNC_API std::size_t saved_by_cyclic(const ReplicaSizes& sizes);
 
