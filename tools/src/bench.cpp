@@ -62,20 +62,16 @@ struct BenchOptions {
 // For operations that have data.
 void add_data_options(Command& command, const OperationKind& kind, BenchOptions& options) {
   Bench& bench = options.bench;
-  command
-      .option("-m,--sizes", options.sizes,
-              fmt::format("Bytes: MIN, 4 MIN, ... MAX (default: {})", kind.sizes))
-      .value("MIN:MAX");
-  command.choice("--type", bench.type, element_types, names_of(element_types)).value("TYPE");
-  command.choice("--memory", bench.memories, memories, "Where buffers lie: " + names_of(memories))
-      .value("WHERE");
-  command
-      .choice("--buffers", bench.use, uses,
-              "Between calls: untouched, rewritten before the timed region, or read-back: also "
-              "read within it")
-      .value("USE");
+  command.option("-m,--sizes MIN:MAX", options.sizes,
+                 fmt::format("Bytes: MIN, 4 MIN, ... MAX (default: {})", kind.sizes));
+  command.choice("--type TYPE", bench.type, element_types, names_of(element_types));
+  command.choice("--memory WHERE", bench.memories, memories,
+                 "Where buffers lie: " + names_of(memories));
+  command.choice("--buffers USE", bench.use, uses,
+                 "Between calls: untouched, rewritten before the timed region, or read-back: also "
+                 "read within it");
   if (kind.reduces) {
-    command.choice("--op", bench.reduction, reductions, names_of(reductions)).value("OP");
+    command.choice("--op OP", bench.reduction, reductions, names_of(reductions));
   }
   if (kind.places == BenchPlaces::both) {
     // Each form takes a measurement of its own, so that both may be asked for.
@@ -84,10 +80,9 @@ void add_data_options(Command& command, const OperationKind& kind, BenchOptions&
                  "They are not; with --in-place: measure both");
   }
   command
-      .option("--min-busbw", options.least_bus_gb_per_second,
+      .option("--min-busbw X", options.least_bus_gb_per_second,
               "Fail when a bus bandwidth is below so many GB/s")
-      .positive()
-      .value("X");
+      .positive();
 }
 
 // Empty: nothing is wrong with it.
@@ -109,21 +104,18 @@ void add_special_options(Command& command, const OperationKind& kind, BenchOptio
   }
   if (kind.name == "allreduce" || kind.name == "segmented") {
     command
-        .option("--algorithms", options.algorithms,
+        .option("--algorithms TABLE", options.algorithms,
                 "Between nodes, which one for how many bytes, as in rd:0-16k;ring:16k-max")
-        .check(problem_of_table)
-        .value("TABLE");
+        .check(problem_of_table);
   }
   if (kind.ranks == BenchRanks::pair) {
-    command.option("--peer", bench.peer, "Rank 0 talks to this one (default: the last)")
-        .range(1, 4095)
-        .value("RANK");
+    command.option("--peer RANK", bench.peer, "Rank 0 talks to this one (default: the last)")
+        .range(1, 4095);
   }
   if (kind.ranks == BenchRanks::groups) {
-    command.option("--groups", bench.groups, "Rank r is in group r modulo K")
+    command.option("--groups K", bench.groups, "Rank r is in group r modulo K")
         .range(1, 4096)
-        .with_default()
-        .value("K");
+        .with_default();
   }
   if (kind.name == "bandwidth") {
     command.flag("--bidirectional", bench.both_ways,
@@ -136,17 +128,14 @@ void add_options(Command& command, const OperationKind& kind, BenchOptions& opti
   if (!kind.sizes.empty()) add_data_options(command, kind, options);
   add_special_options(command, kind, options);
   command
-      .option("--iterations", options.bench.iterations,
+      .option("--iterations I", options.bench.iterations,
               fmt::format("Per size (default: {} to {})", most_iterations, least_iterations))
-      .range(1, 1'000'000)
-      .value("I");
+      .range(1, 1'000'000);
   command
-      .option("--warm-up", options.bench.warm_up,
+      .option("--warm-up I", options.bench.warm_up,
               "Iterations before, that do not count (default: a tenth, and 2)")
-      .range(0, 1'000'000)
-      .value("I");
-  command.choice("--wait", options.waiting, waitings, "How ranks wait: " + names_of(waitings))
-      .value("HOW");
+      .range(0, 1'000'000);
+  command.choice("--wait HOW", options.waiting, waitings, "How ranks wait: " + names_of(waitings));
   add_format_option(command, options.format, table_csv_or_json,
                     "table, csv, or json: one array of objects");
   const bool pair = kind.ranks == BenchRanks::pair;
@@ -154,8 +143,8 @@ void add_options(Command& command, const OperationKind& kind, BenchOptions& opti
   add_fabric_options(command, options.launch.fabric);
   add_flight_record_option(command, options.launch.flight_record, "nowhere");
   command.footer(
-      "Times are those of the slowest rank in each iteration. Every element is checked. Ends with\n"
-      "status 1 when one is wrong, or when --min-busbw is missed.");
+      R"(Times are those of the slowest rank in each iteration. Every element is checked. Ends with
+status 1 when one is wrong, or when --min-busbw is missed.)");
 }
 
 // The default range begins with a single element of four bytes; larger ones need more.

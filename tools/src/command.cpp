@@ -74,6 +74,15 @@ std::string without_leading_zeros(std::string text) {
   return text;
 }
 
+// "-n,--ranks" of "-n,--ranks N".
+std::string names_in(const std::string& declared) { return declared.substr(0, declared.find(' ')); }
+
+Option with_value(CLI::Option& option, const std::string& declared) {
+  const std::size_t blank = declared.find(' ');
+  return blank == std::string::npos ? Option(option)
+                                    : Option(option).value(declared.substr(blank + 1));
+}
+
 OptionDescription describe_option(CLI::Option& option) {
   OptionDescription result;
   for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
@@ -112,7 +121,7 @@ CommandDescription describe_command(CLI::App& app, const std::string& parent) {
 // first thing that is wrong, with the option's name.
 
 // A variable of a shell that is not set gives an empty text.
-Option& Option::value(const char* name) {
+Option& Option::value(const std::string& name) {
   option_->type_name(name);
   return check([](const std::string& text) {
     return text.empty() ? "is empty; give a value, or leave the option out" : "";
@@ -227,10 +236,10 @@ CommandDescription Command::describe() const { return describe_command(*app_, {}
 // optional stays empty when nothing was said.
 template <class T>
 Option Command::option(const std::string& names, T& variable, const std::string& text) {
-  CLI::Option* const option = app_->add_option(names, variable, text);
+  CLI::Option* const option = app_->add_option(names_in(names), variable, text);
   // Before all checks, which read the number as well.
   if constexpr (holds_integers<T>) option->transform(without_leading_zeros);
-  return Option(*option);
+  return with_value(*option, names);
 }
 
 // All types that options have.
@@ -256,14 +265,14 @@ Option Command::choice(const std::string& names, std::vector<std::string> known,
                        const std::string& otherwise, const std::string& text,
                        std::function<void(std::size_t index)> choose) {
   CLI::Option* const option = app_->add_option_function<std::string>(
-      names,
+      names_in(names),
       [known, choose = std::move(choose)](const std::string& name) {
         choose(static_cast<std::size_t>(std::ranges::find(known, name) - known.begin()));
       },
       text);
   option->check(CLI::IsMember(std::move(known)), choice_mark);
   if (!otherwise.empty()) option->default_str(otherwise);
-  return Option(*option);
+  return with_value(*option, names);
 }
 
 // Checked while parsing, so that a mistake is reported like any other of the command line.
@@ -278,9 +287,10 @@ Option Command::bytes(const std::string& names, std::function<void(std::uint64_t
     }
   };
   CLI::Option* const option = app_->add_option_function<std::string>(
-      names, [set = std::move(set)](const std::string& value) { set(parse_bytes(value)); }, text);
+      names_in(names),
+      [set = std::move(set)](const std::string& value) { set(parse_bytes(value)); }, text);
   option->check(CLI::Validator(problem, "64K, 64KB, 64KiB, ..."));
-  return Option(*option);
+  return with_value(*option, names);
 }
 
 }  // namespace rondo::tools

@@ -47,7 +47,7 @@ class Option {
   explicit Option(CLI::Option& option) noexcept : option_(&option) {}
 
   /// The value, `name` in help. An empty one is refused, as of a script whose variable is not set.
-  Option& value(const char* name);
+  Option& value(const std::string& name);
   Option& required();
   /// Help shows the variable's value as the default; or `text` where the variable has none.
   Option& with_default();
@@ -120,7 +120,8 @@ class Command {
   /// What was added to it so far.
   [[nodiscard]] CommandDescription describe() const;
 
-  /// `names` is as in "-n,--ranks", or "config" for a positional.
+  /// `names` is as in "-n,--ranks N", or "config CONFIG.toml" for a positional: behind the blank,
+  /// if there is one, stands the name of the value, as for Option::value(). The same below.
   template <class T>
   Option option(const std::string& names, T& variable, const std::string& text);
   Option flag(const std::string& names, bool& variable, const std::string& text);

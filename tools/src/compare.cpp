@@ -306,32 +306,26 @@ void add_what_to_compare(Command& command, CompareOptions& options) {
   add_experiment_options(command, request.training.config, request.training.settings, "",
                          " for all runs");
   command
-      .option("--schemes", request.schemes,
+      .option("--schemes LIST", request.schemes,
               "What to compare, as in synchronous,k_step:period=16; may be repeated")
       .required()
-      .repeatable()
-      .value("LIST");
-  const Option count = command.option("--seeds", options.seeds, "Run each with the seeds 1 to N")
+      .repeatable();
+  const Option count = command.option("--seeds N", options.seeds, "Run each with the seeds 1 to N")
                            .range(1, 10'000)
-                           .with_default()
-                           .value("N");
-  command.option("--seed-list", request.seeds, "Run each with these seeds, as in 1,5,7")
+                           .with_default();
+  command.option("--seed-list LIST", request.seeds, "Run each with these seeds, as in 1,5,7")
       .separated_by(',')
       .not_negative()
-      .excludes(count)
-      .value("LIST");
+      .excludes(count);
   command
-      .option("--accuracy", request.accuracy,
+      .option("--accuracy PERCENT", request.accuracy,
               "Also compare the time until so much test accuracy, in percent")
-      .range(0.0, 100.0)
-      .value("PERCENT");
+      .range(0.0, 100.0);
 }
 
 void add_how_to_run(Command& command, CompareOptions& options) {
-  command
-      .option("--folder", options.request.folder,
-              "Where runs and table go (default: runs/compare-CONFIG)")
-      .value("DIR");
+  command.option("--folder DIR", options.request.folder,
+                 "Where runs and table go (default: runs/compare-CONFIG)");
   command.flag("--anew", options.request.anew,
                "Replace runs of another configuration that are in the folder");
   const Option table = command.flag("--table-only", options.table_only,
@@ -409,12 +403,11 @@ void add_compare(Command& root) {
   add_placement_options(compare, options->request.training.launch.placement);
   add_fabric_options(compare, options->request.training.launch.fabric);
   compare.footer(
-      "An item of LIST is SCHEME[:KEY=VALUE]...; a KEY without a dot is one of [update], as in\n"
-      "k_step:period=16:optimizer.learning_rate=0.05. Each run has its folder DIR/ITEM/seedN; "
-      "runs\n"
-      "that have completed are not run again, so the same command goes on after an interruption.\n"
-      "The table goes to stdout and to DIR/compare.csv, all else to stderr. Status: 0 done, else\n"
-      "that of the first run that failed, as rondo train has it; 128 + n ended by signal n.");
+      R"(An item of LIST is SCHEME[:KEY=VALUE]...; a KEY without a dot is one of [update], as in
+k_step:period=16:optimizer.learning_rate=0.05. Each run has its folder DIR/ITEM/seedN; runs
+that have completed are not run again, so the same command goes on after an interruption.
+The table goes to stdout and to DIR/compare.csv, all else to stderr. Status: 0 done, else
+that of the first run that failed, as rondo train has it; 128 + n ended by signal n.)");
   compare.does([options](const CommandLine& /*line*/) { return run_compare(*options); });
 }
 

@@ -164,7 +164,7 @@ struct ConfigRequest {
 void add_init(Command& root) {
   Command command = root.add("init", "Print a commented configuration to begin with");
   auto model = std::make_shared<std::string>();
-  command.option("model", *model, "lenet5, resnet20, resnet18, ...").required().value("MODEL");
+  command.option("model MODEL", *model, "lenet5, resnet20, resnet18, ...").required();
   command.footer("rondo init MODEL > run.toml writes a file that rondo train takes as it is.");
   command.does([model](const CommandLine& /*line*/) { return run_init(*model); });
 }

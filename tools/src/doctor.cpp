@@ -244,15 +244,13 @@ void add_doctor(Command& root) {
   doctor.flag("--facts-only", options->facts_only, "Read what there is, and measure nothing");
   doctor.flag("-v,--verbose", options->verbose, "Explain what is in order, too");
   doctor.flag("--measure", options->measure, "").hidden();
-  doctor.footer(
-      "Examples:\n"
-      "  rondo doctor                           this host, for the ranks that a job would have\n"
-      "  rondo doctor -n 16 --threads 4         for so many ranks and threads\n"
-      "  rondo doctor --hosts node0,node1       both hosts, and what is between them\n"
-      "  rondo doctor --format json             for programs\n"
-      "Levels are ok, note, warning and problem. Takes some 5 seconds. Ends with status 1 when "
-      "there\n"
-      "is a problem. docs/troubleshooting.md explains each check.");
+  doctor.footer(R"(Examples:
+  rondo doctor                           this host, for the ranks that a job would have
+  rondo doctor -n 16 --threads 4         for so many ranks and threads
+  rondo doctor --hosts node0,node1       both hosts, and what is between them
+  rondo doctor --format json             for programs
+Levels are ok, note, warning and problem. Takes some 5 seconds. Ends with status 1 when there
+is a problem. docs/troubleshooting.md explains each check.)");
   doctor.does([options](const CommandLine& /*line*/) { return run_doctor(*options); });
 }
 

@@ -255,20 +255,13 @@ void add_find_rate(Command& root) {
   auto options = std::make_shared<FindRateOptions>();
   TrainRequest& training = options->training;
   add_experiment_options(command, training.config, training.settings, "", "");
-  command.option("--from", options->from, "The first learning rate")
-      .positive()
-      .with_default()
-      .value("RATE");
-  command.option("--to", options->to, "The last learning rate")
-      .positive()
-      .with_default()
-      .value("RATE");
-  command.option("--steps", options->steps, "Steps in which it rises by the same factor each")
+  command.option("--from RATE", options->from, "The first learning rate").positive().with_default();
+  command.option("--to RATE", options->to, "The last learning rate").positive().with_default();
+  command.option("--steps N", options->steps, "Steps in which it rises by the same factor each")
       .range(10, 1'000'000)
-      .with_default()
-      .value("N");
-  command.option("-o,--out", training.folder, "The run folder (default: a new one under runs/)")
-      .value("DIR");
+      .with_default();
+  command.option("-o,--out DIR", training.folder,
+                 "The run folder (default: a new one under runs/)");
   add_format_option(command, training.format, table_or_json, "table, or json: one object");
   add_placement_options(command, training.launch.placement);
   add_fabric_options(command, training.launch.fabric);

@@ -65,7 +65,7 @@ void add_generate(Command& root) {
   auto kind = std::make_shared<Generated>(Generated::bash);
   auto files = std::make_shared<std::vector<std::string>>();
   generate.choice("kind", *kind, generated_kinds, "What to write").required();
-  generate.option("files", *files, "The manual pages, by their names").value("FILE...");
+  generate.option("files FILE...", *files, "The manual pages, by their names");
   generate.does([kind, files, root](const CommandLine& /*line*/) {
     const CommandDescription program = root.describe();
     if (*kind == Generated::pages) {

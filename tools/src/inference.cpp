@@ -221,17 +221,15 @@ void add_predict(Command& root) {
   Command command = root.add("predict", "Say what a trained model sees on images");
   auto request = std::make_shared<PredictRequest>();
   add_trained_options(command, request->trained);
-  command.option("images", request->images, "Images to look at: JPEG, PNG, binary PPM or PGM")
-      .required()
-      .value("IMAGE...");
-  command.option("-k,--top", request->top, "The likeliest classes to show of each image")
+  command
+      .option("images IMAGE...", request->images, "Images to look at: JPEG, PNG, binary PPM or PGM")
+      .required();
+  command.option("-k,--top K", request->top, "The likeliest classes to show of each image")
       .range(1, 65536)
-      .with_default()
-      .value("K");
-  command.option("-t,--threads", request->threads, "Threads that compute")
+      .with_default();
+  command.option("-t,--threads T", request->threads, "Threads that compute")
       .range(1, 4096)
-      .with_default()
-      .value("T");
+      .with_default();
   add_format_option(command, request->format, table_csv_or_json,
                     "table, csv, or json: an array of objects");
   command.does([request](const CommandLine& /*line*/) { return run_predict(*request); });

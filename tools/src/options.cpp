@@ -65,7 +65,7 @@ const Choices<Format> table_csv_or_json = {
 
 Option add_format_option(Command& command, Format& format, const Choices<Format>& formats,
                          const std::string& text) {
-  return command.choice("--format", format, formats, text).value("FORMAT");
+  return command.choice("--format FORMAT", format, formats, text);
 }
 
 // Every command that reads a configuration takes it as its first argument, with --set as often as
@@ -73,68 +73,56 @@ Option add_format_option(Command& command, Format& format, const Choices<Format>
 void add_experiment_options(Command& command, std::filesystem::path& config,
                             std::vector<std::string>& settings, const std::string& about_config,
                             const std::string& about_settings) {
-  command.option("config", config, "The experiment's TOML file" + about_config)
-      .required()
-      .value("CONFIG.toml");
+  command.option("config CONFIG.toml", config, "The experiment's TOML file" + about_config)
+      .required();
   command
-      .option("--set", settings,
+      .option("--set SECTION.KEY=VALUE", settings,
               "Overrides a key of the file" + about_settings + "; may be repeated")
-      .repeatable()
-      .value("SECTION.KEY=VALUE");
+      .repeatable();
 }
 
 // Where ranks run. 0 means that nothing was said, and the machine decides.
 void add_placement_options(Command& command, PlacementRequest& request, const std::string& ranks) {
-  command.option("-n,--ranks", request.ranks, "Ranks to start (default: " + ranks + ")")
-      .range(1, 4096)
-      .value("N");
+  command.option("-n,--ranks N", request.ranks, "Ranks to start (default: " + ranks + ")")
+      .range(1, 4096);
   command
-      .option("-t,--threads", request.threads,
+      .option("-t,--threads T", request.threads,
               "Threads of each rank (default: its share of the cores)")
-      .range(1, 4096)
-      .value("T");
-  command.choice("--bind", request.binding, bindings, "Give each rank cores of its own: auto, none")
-      .value("HOW");
+      .range(1, 4096);
+  command.choice("--bind HOW", request.binding, bindings,
+                 "Give each rank cores of its own: auto, none");
   command.flag("--oversubscribe", request.oversubscribe, "Allow more threads than there are cores");
 }
 
 // All optional: what is not given is left to the environment or the configuration.
 void add_fabric_options(Command& command, FabricRequest& request) {
   command
-      .option("--fake-nodes", request.fake_nodes,
+      .option("--fake-nodes K", request.fake_nodes,
               "Let the ranks count as K nodes, joined by loopback")
-      .range(1, 4096)
-      .value("K");
+      .range(1, 4096);
   command
-      .option("--fabric", request.fabric,
+      .option("--fabric NAME", request.fabric,
               "What joins nodes: auto, tcp, ucx[:TRANSPORTS], ofi[:PROVIDER], shm")
       .check(transport::problem_of_fabric_name)
-      .with_default(transport::FabricOptions{}.name)
-      .value("NAME");
+      .with_default(transport::FabricOptions{}.name);
+  command.option("--interface LIST", request.interface,
+                 "Network interfaces by preference, as in ib0,eth*,^docker0,10.0.0.0/8");
   command
-      .option("--interface", request.interface,
-              "Network interfaces by preference, as in ib0,eth*,^docker0,10.0.0.0/8")
-      .value("LIST");
-  command
-      .option("--latency-us", request.latency_us,
+      .option("--latency-us X", request.latency_us,
               "Inject so much latency into messages between nodes")
-      .range(0.0, 1e7)
-      .value("X");
+      .range(0.0, 1e7);
   command
-      .option("--bandwidth-gbs", request.bandwidth_gbs,
+      .option("--bandwidth-gbs X", request.bandwidth_gbs,
               "Slow the links between nodes to so many 1e9 bytes per second")
-      .range(1e-6, 1e6)
-      .value("X");
+      .range(1e-6, 1e6);
 }
 
 // `otherwise` says where the command leaves them when nothing was said.
 void add_flight_record_option(Command& command, std::filesystem::path& folder,
                               const std::string& otherwise) {
-  command
-      .option("--flight-record", folder,
-              "Where the ranks' last operations are written when the job fails (default: " +
-                  otherwise + ")")
-      .value("DIR");
+  command.option("--flight-record DIR", folder,
+                 "Where the ranks' last operations are written when the job fails (default: " +
+                     otherwise + ")");
 }
 
 // A number and a unit, without a sign, a point or blanks between.

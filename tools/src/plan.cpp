@@ -61,92 +61,79 @@ Choices<std::string> schemes() {
 void add_link_options(Command& command, PlanRequest& request) {
   // The library's own defaults are shown in help.
   const train::LinkCost otherwise = request.plan.fabric;
-  command.option("--alpha", request.alpha, "Seconds a message takes, on all levels")
+  command.option("--alpha SECONDS", request.alpha, "Seconds a message takes, on all levels")
       .range(0.0, 10.0)
-      .with_default(fmt::format("{}", otherwise.alpha_seconds))
-      .value("SECONDS");
-  command.option("--bandwidth", request.bandwidth, "Bytes per second of a rank, on all levels")
-      .range(1.0, 1e15)
-      .with_default(fmt::format("{:g}", otherwise.bandwidth))
-      .value("BYTES/S");
-  command.option("--node-alpha", request.node_alpha, "Inside a node (default: --alpha)")
-      .range(0.0, 10.0)
-      .value("SECONDS");
-  command.option("--node-bandwidth", request.node_bandwidth, "Inside a node (default: --bandwidth)")
-      .range(1.0, 1e15)
-      .value("BYTES/S");
+      .with_default(fmt::format("{}", otherwise.alpha_seconds));
   command
-      .option("--port-bandwidth", request.plan.port_bandwidth,
+      .option("--bandwidth BYTES/S", request.bandwidth, "Bytes per second of a rank, on all levels")
+      .range(1.0, 1e15)
+      .with_default(fmt::format("{:g}", otherwise.bandwidth));
+  command.option("--node-alpha SECONDS", request.node_alpha, "Inside a node (default: --alpha)")
+      .range(0.0, 10.0);
+  command
+      .option("--node-bandwidth BYTES/S", request.node_bandwidth,
+              "Inside a node (default: --bandwidth)")
+      .range(1.0, 1e15);
+  command
+      .option("--port-bandwidth BYTES/S", request.plan.port_bandwidth,
               "Of all ranks of a node together, to others (default: no limit)")
-      .range(1.0, 1e15)
-      .value("BYTES/S");
-  command
-      .option("--tuning", request.tuning,
-              "Take the first four from what 'rondo bench tune --format json' has written")
-      .value("FILE");
+      .range(1.0, 1e15);
+  command.option("--tuning FILE", request.tuning,
+                 "Take the first four from what 'rondo bench tune --format json' has written");
 }
 
 // Options for a rank's machine and its memory; `scaling` needs no search and no memory.
 void add_machine_options(Command& command, PlanRequest& request, const Option& scaling) {
   command
-      .option("--ranks-per-node", request.plan.ranks_per_node, "Collectives on two levels; 1: flat")
+      .option("--ranks-per-node R", request.plan.ranks_per_node,
+              "Collectives on two levels; 1: flat")
       .range(1, 1 << 20)
-      .with_default()
-      .value("R");
+      .with_default();
   command
-      .option("--flops", request.plan.flops,
+      .option("--flops FLOPS", request.plan.flops,
               "Per second and rank: predicts compute time (default: best and --scaling measure "
               "kernels here, the others do not predict it)")
-      .range(1.0, 1e18)
-      .value("FLOPS");
+      .range(1.0, 1e18);
   command
-      .option("--threads", request.threads,
+      .option("--threads T", request.threads,
               "Of a rank whose kernels are measured (default: train.threads, or 1)")
-      .range(1, 4096)
-      .value("T");
+      .range(1, 4096);
   command
-      .option("--measurements", request.measurements,
+      .option("--measurements M", request.measurements,
               "best: measure splits until so many shapes are measured")
       .range(1, 1'000'000)
       .excludes(scaling)
-      .with_default()
-      .value("M");
+      .with_default();
   command
-      .bytes("--memory-limit", request.memory_limit,
+      .bytes("--memory-limit BYTES", request.memory_limit,
              "Refuse grids that need more on a rank, as in 16GiB; 0: no limit (default: "
              "train.memory_limit)")
-      .excludes(scaling)
-      .value("BYTES");
+      .excludes(scaling);
 }
 
 // --ranks and --strategy ask about grids, --scaling about numbers of ranks. Returns the latter.
 Option add_questions(Command& command, PlanRequest& request) {
   // No World has more ranks, and what a rank needs takes a time that grows with their number.
   const Option ranks =
-      command.option("-n,--ranks", request.ranks, "Ranks of the job").range(1, 1 << 16).value("P");
-  const Option strategy = command
-                              .choice("--strategy", request.strategy, strategies,
-                                      "batch, model, grid, domain, integrated, all of them, or "
-                                      "best: a split for each layer")
-                              .value("STRATEGY");
+      command.option("-n,--ranks P", request.ranks, "Ranks of the job").range(1, 1 << 16);
+  const Option strategy = command.choice("--strategy STRATEGY", request.strategy, strategies,
+                                         "batch, model, grid, domain, integrated, all of them, or "
+                                         "best: a split for each layer");
   const Option scaling =
       command
-          .option("--scaling", request.scaling,
+          .option("--scaling FIRST:LAST", request.scaling,
                   "Predict steps on FIRST, 2 FIRST, ... up to LAST ranks, by sample alone")
           .excludes(ranks)
-          .excludes(strategy)
-          .value("FIRST:LAST");
+          .excludes(strategy);
   command
-      .choice("--scheme", request.scheme, schemes(),
+      .choice("--scheme SCHEME", request.scheme, schemes(),
               "synchronous, sharded, lazy, k_step, hierarchical or cyclic (default: as configured)")
-      .needs(scaling)
-      .value("SCHEME");
+      .needs(scaling);
   const Option per_rank = command
-                              .option("--batch-per-rank", request.batch_per_rank,
+                              .option("--batch-per-rank B", request.batch_per_rank,
                                       "Samples of a rank (default: train.global_batch)")
                               .range(1, 1 << 30)
-                              .needs(scaling)
-                              .value("B");
+                              .needs(scaling);
   command
       .flag("--fixed-global-batch", request.fixed_global_batch,
             "Strong scaling: all ranks share train.global_batch")
@@ -155,15 +142,13 @@ Option add_questions(Command& command, PlanRequest& request) {
   const Option tau =
       command
           .option(
-              "--tau", request.tau,
+              "--tau TAU", request.tau,
               "lazy: iterations of a window, on average; with a period policy: steps of a round")
           .range(1.0, 1e6)
-          .needs(scaling)
-          .value("TAU");
-  command.option("--metrics", request.metrics, "Take tau from a run's metrics.jsonl")
+          .needs(scaling);
+  command.option("--metrics FILE", request.metrics, "Take tau from a run's metrics.jsonl")
       .needs(scaling)
-      .excludes(tau)
-      .value("FILE");
+      .excludes(tau);
   return scaling;
 }
 
@@ -180,14 +165,11 @@ void add_plan(Command& root) {
   add_format_option(plan, request->format, table_csv_or_json,
                     "table; json: an array of objects; --scaling: csv");
   plan.footer(
-      "Evaluates the closed forms of Gholami et al. (SPAA 2018) for the model and the global "
-      "batch\n"
-      "of the configuration: usable grids come first, the fastest before the others; a refused "
-      "one\n"
-      "says why. --strategy best searches a split for each layer, --scaling predicts an update\n"
-      "scheme; both measure kernels here and keep their times, unless --flops is given. Nothing "
-      "is\n"
-      "trained, and no data are read.");
+      R"(Evaluates the closed forms of Gholami et al. (SPAA 2018) for the model and the global batch
+of the configuration: usable grids come first, the fastest before the others; a refused one
+says why. --strategy best searches a split for each layer, --scaling predicts an update
+scheme; both measure kernels here and keep their times, unless --flops is given. Nothing is
+trained, and no data are read.)");
   plan.does([request](const CommandLine& /*line*/) { return run_plan(*request); });
 }
 

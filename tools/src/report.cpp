@@ -70,20 +70,16 @@ void add_report(Command& root) {
   Command report = root.add("report", "Make an HTML page about runs, comparisons and plans");
   auto options = std::make_shared<ReportOptions>();
   report
-      .option("paths", options->paths,
+      .option("paths PATH...", options->paths,
               "Run directories, directories of rondo compare, compare.csv, or JSON of rondo plan, "
               "bench model, find-rate or train --profile")
-      .required()
-      .value("PATH...");
-  report
-      .option("-o,--out", options->out,
-              "The page (default: report.html in the one directory, else in this one)")
-      .value("FILE");
+      .required();
+  report.option("-o,--out FILE", options->out,
+                "The page (default: report.html in the one directory, else in this one)");
   report.footer(
-      "The page needs no other file and no network. What is missing or damaged in a run is "
-      "skipped\n"
-      "and named, on the page and on stderr. stdout gets the answer to which scheme to take, and\n"
-      "the path of the page. Status: 0 done, 2 something named is no run.");
+      R"(The page needs no other file and no network. What is missing or damaged in a run is skipped
+and named, on the page and on stderr. stdout gets the answer to which scheme to take, and
+the path of the page. Status: 0 done, 2 something named is no run.)");
   report.does([options](const CommandLine& /*line*/) { return run_report(*options); });
 }
 

@@ -167,7 +167,7 @@ void add_export(Command& root) {
   Command command = root.add("export", "Write the model of a run to a file for other programs");
   auto request = std::make_shared<ExportRequest>();
   add_trained_options(command, request->trained);
-  command.option("-o,--out", request->file, "The file to write").required().value("FILE");
+  command.option("-o,--out FILE", request->file, "The file to write").required();
   command.footer(
       "The file is in the safetensors format, with torchvision's names. Its metadata say the "
       "model,\n"
@@ -179,7 +179,7 @@ void add_export(Command& root) {
 void add_inspect(Command& root) {
   Command command = root.add("inspect", "Show what a file of weights holds");
   auto request = std::make_shared<InspectRequest>();
-  command.option("file", request->file, "A safetensors file").required().value("FILE");
+  command.option("file FILE", request->file, "A safetensors file").required();
   add_format_option(command, request->format, table_csv_or_json, "table, csv, or json: one object");
   command.does([request](const CommandLine& /*line*/) { return run_inspect(*request); });
 }

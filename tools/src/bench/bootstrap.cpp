@@ -91,23 +91,20 @@ void add_bench_bootstrap(Command& bench) {
   Command command = bench.add(
       "bootstrap", "Measure how long it takes ranks to find each other, and rank 0's memory");
   auto options = std::make_shared<BootstrapOptions>();
-  command.option("--ranks", options->ranks, "Play 64, 512, 4096, ... up to so many ranks")
+  command.option("--ranks P", options->ranks, "Play 64, 512, 4096, ... up to so many ranks")
       .range(1, 16384)
-      .with_default()
-      .value("P");
-  command.option("--ranks-per-node", options->ranks_per_node, "So many of them share a node")
+      .with_default();
+  command.option("--ranks-per-node L", options->ranks_per_node, "So many of them share a node")
       .range(1, 4096)
-      .with_default()
-      .value("L");
-  command.option("--seconds", options->seconds, "Fail when a row takes longer")
+      .with_default();
+  command.option("--seconds S", options->seconds, "Fail when a row takes longer")
       .positive()
-      .with_default()
-      .value("S");
+      .with_default();
   add_format_option(command, options->format, table_csv_or_json,
                     "table, csv, or json: an array of objects");
   command.footer(
-      "The ranks are connections of one process over loopback; the store is the real one, in a\n"
-      "process of its own, and its memory is the most that it had.");
+      R"(The ranks are connections of one process over loopback; the store is the real one, in a
+process of its own, and its memory is the most that it had.)");
   command.does([options](const CommandLine& /*line*/) { return run_bootstrap(*options); });
 }
 

@@ -71,27 +71,26 @@ int run_data(const DataOptions& options) {
 void add_bench_data(Command& bench) {
   Command command = bench.add("data", "Measure how fast images are decoded, varied and normalised");
   auto options = std::make_shared<DataOptions>();
-  command.option("config", options->config, "A configuration: its [data], seed and batch count")
-      .required()
-      .value("CONFIG.toml");
   command
-      .option("--set", options->settings, "Overrides a key of the configuration; may be repeated")
-      .repeatable()
-      .value("SECTION.KEY=VALUE");
+      .option("config CONFIG.toml", options->config,
+              "A configuration: its [data], seed and batch count")
+      .required();
   command
-      .option("-d,--decoders", options->most,
+      .option("--set SECTION.KEY=VALUE", options->settings,
+              "Overrides a key of the configuration; may be repeated")
+      .repeatable();
+  command
+      .option("-d,--decoders D", options->most,
               "Measure 1, 2, 4, ... up to so many decoders (default: a decoder for each core)")
-      .range(1, 1024)
-      .value("D");
-  command.option("--seconds", options->seconds, "Of each of the five rounds of a row")
+      .range(1, 1024);
+  command.option("--seconds S", options->seconds, "Of each of the five rounds of a row")
       .positive()
-      .with_default()
-      .value("S");
+      .with_default();
   add_format_option(command, options->format, table_csv_or_json,
                     "table, csv, or json: an array of objects");
   command.footer(
-      "Rows take turns; figures are those of the median round. The column \"a core\" has images\n"
-      "for each second of processor time of all threads.");
+      R"(Rows take turns; figures are those of the median round. The column "a core" has images
+for each second of processor time of all threads.)");
   command.does([options](const CommandLine& /*line*/) { return run_data(*options); });
 }
 

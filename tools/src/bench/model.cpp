@@ -171,17 +171,14 @@ int run_model(ModelOptions options, const CommandLine& line) {
 void add_bench_model(Command& bench) {
   Command command = bench.add("model", "Time a model's training step, or its kernels");
   auto options = std::make_shared<ModelOptions>();
-  command.option("name", options->model, "lenet5, resnet8, resnet20, ...")
-      .required()
-      .value("MODEL");
+  command.option("name MODEL", options->model, "lenet5, resnet8, resnet20, ...").required();
   command.flag("--primitives", options->primitives,
                "Time each kernel alone: their sum is what a step is made of at the least");
   command.choice("--precision", options->precision, precisions,
                  "Of activations and packed weights");
-  command.option("-b,--batch", options->batch, "Images of one rank")
+  command.option("-b,--batch B", options->batch, "Images of one rank")
       .range(1, 1 << 20)
-      .with_default()
-      .value("B");
+      .with_default();
   add_format_option(command, options->format, table_or_json, "table, or json: one object");
   add_placement_options(command, options->launch.placement, "1");
   add_flight_record_option(command, options->launch.flight_record, "nowhere");

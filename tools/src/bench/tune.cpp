@@ -362,15 +362,14 @@ void add_bench_tune(Command& bench) {
   auto options = std::make_shared<TuneOptions>();
   add_format_option(command, options->format, text_or_json, "text, or json: one object");
   command
-      .option("--iterations", options->iterations,
+      .option("--iterations I", options->iterations,
               fmt::format("Per size (default: {} to {})", most_iterations, least_iterations))
-      .range(1, 1'000'000)
-      .value("I");
+      .range(1, 1'000'000);
   add_placement_options(command, options->launch.placement, "2");
   add_fabric_options(command, options->launch.fabric);
   command.footer(
-      "Two ranks unless -n says otherwise. The table is for [transport] allreduce in the\n"
-      "configuration, or --algorithms of bench allreduce.");
+      R"(Two ranks unless -n says otherwise. The table is for [transport] allreduce in the
+configuration, or --algorithms of bench allreduce.)");
   command.does([options](const CommandLine& line) { return run_tune(*options, line); });
 }
 

@@ -373,10 +373,9 @@ Job job_of(const Json& order) {
 }  // namespace
 
 void add_hosts_options(Command& command, HostsRequest& hosts, const std::string& text) {
-  command.option("--hosts", hosts.names, text).separated_by(',').value("A,B,...");
-  command.option("--agent", hosts.agent, "What starts a command on a host, as ssh does")
-      .with_default()
-      .value("COMMAND");
+  command.option("--hosts A,B,...", hosts.names, text).separated_by(',');
+  command.option("--agent COMMAND", hosts.agent, "What starts a command on a host, as ssh does")
+      .with_default();
 }
 
 void check_hosts(const HostsRequest& hosts) {

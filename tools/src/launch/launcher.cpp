@@ -328,12 +328,11 @@ void add_run(Command& root) {
   add_hosts_options(run, *hosts,
                     "Start the ranks on these hosts, in equal blocks, instead of here");
   run.flag("--part", hosts->part, "").hidden();
-  run.footer(
-      "Write: rondo run [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
-      "A rank learns about its job from RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_THREADS,\n"
-      "and RONDO_COORDINATOR.\n"
-      "SIGUSR2 writes the ranks' flight records (to --flight-record or .) and ends nothing.\n"
-      "Ends with the status of the first rank that failed, or 128 + n when signal n ended it.");
+  run.footer(R"(Write: rondo run [OPTIONS] -- PROGRAM [ARGUMENTS]
+A rank learns about its job from RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_THREADS,
+and RONDO_COORDINATOR.
+SIGUSR2 writes the ranks' flight records (to --flight-record or .) and ends nothing.
+Ends with the status of the first rank that failed, or 128 + n when signal n ended it.)");
   run.does([request, hosts](const CommandLine& line) {
     if (hosts->part) return run_part();
     if (line.behind_dashes.empty()) {

@@ -69,20 +69,16 @@ fs::path weights_of(const TrainedRequest& request, const train::Experiment& expe
 
 // The same options for all commands that take a trained model.
 void add_trained_options(Command& command, TrainedRequest& request) {
-  command.option("run", request.source, "A run directory, or a configuration")
-      .required()
-      .value("RUN|CONFIG.toml");
+  command.option("run RUN|CONFIG.toml", request.source, "A run directory, or a configuration")
+      .required();
+  command.option("--weights FILE", request.weights,
+                 "A safetensors file (default: model.safetensors of the run, or model.weights)");
+  command.option("--checkpoint WHICH", request.checkpoint,
+                 "A checkpoint of the run instead: newest, best, the number of a step, or a path");
   command
-      .option("--weights", request.weights,
-              "A safetensors file (default: model.safetensors of the run, or model.weights)")
-      .value("FILE");
-  command
-      .option("--checkpoint", request.checkpoint,
-              "A checkpoint of the run instead: newest, best, the number of a step, or a path")
-      .value("WHICH");
-  command.option("--set", request.settings, "Overrides a key of the configuration; may be repeated")
-      .repeatable()
-      .value("SECTION.KEY=VALUE");
+      .option("--set SECTION.KEY=VALUE", request.settings,
+              "Overrides a key of the configuration; may be repeated")
+      .repeatable();
 }
 
 // Only names are looked for here. Whether the file fits the model is found when it is read.
