@@ -10,6 +10,7 @@
 #include <numeric>
 #include <span>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -88,28 +89,22 @@ TEST(RoundsTest, ShareOutAllIterations) {
 
 // 1 GB/s.
 BenchRow right_row() {
-  BenchRow row;
+  BenchRow row = row_of_a_mebibyte();
   row.bytes = 1000;
-  row.memory = "arena";
-  row.place = "in";
   row.time = {1.0, 1.0, 1.0};
+  row.bus_factor = 1.0;
   return row;
 }
 
-TEST(BenchVerdictTest, HasNothingToSayAboutARightRow) {
-  EXPECT_THAT(complaints({right_row()}, 0.0), testing::IsEmpty());
-}
-
-TEST(BenchVerdictTest, CountsWrongElementsAndSaysWhere) {
-  BenchRow row = right_row();
-  row.wrong = 3;
-  EXPECT_THAT(complaints({right_row(), row}, 0.0),
-              ElementsAre(AllOf(HasSubstr("1000 bytes"), HasSubstr("3 elements are wrong"))));
-}
-
-TEST(BenchVerdictTest, SaysWhichRowIsTooSlow) {
+TEST(BenchVerdictTest, SaysWhichRowHasWrongElementsOrIsTooSlow) {
+  BenchRow wrong = right_row();
+  wrong.wrong = 3;
   BenchRow slow = right_row();
   slow.bytes = 500;
+
+  EXPECT_THAT(complaints({right_row()}, 0.0), testing::IsEmpty());
+  EXPECT_THAT(complaints({right_row(), wrong}, 0.0),
+              ElementsAre(AllOf(HasSubstr("1000 bytes"), HasSubstr("3 elements are wrong"))));
   EXPECT_THAT(complaints({right_row(), slow}, 1.0),
               ElementsAre(AllOf(HasSubstr("500 bytes"), HasSubstr("0.500 GB/s is below 1 GB/s"))));
 }
@@ -125,31 +120,18 @@ TEST(OneMachineTest, IsTakenOfFakeNodesOnOneHostAlone) {
   EXPECT_FALSE(on_one_machine(std::vector{here, there}, true));
 }
 
-TEST(SamplesTest, FindsMinimumMedianAndP99InAnyOrder) {
-  std::vector<double> samples(101);
-  std::iota(samples.rbegin(), samples.rend(), 0.0);
+// Minimum, median and p99 of `count` samples from `first` on, the largest first.
+std::array<double, 3> summary_of(std::size_t count, double first) {
+  std::vector<double> samples(count);
+  std::iota(samples.rbegin(), samples.rend(), first);
   const Summary summary = summarize(samples);
-  EXPECT_EQ(summary.min_us, 0.0);
-  EXPECT_EQ(summary.median_us, 50.0);
-  EXPECT_EQ(summary.p99_us, 99.0);
+  return {summary.min_us, summary.median_us, summary.p99_us};
 }
 
-TEST(SamplesTest, TakesTheMeanOfTheTwoMiddleSamplesOfAnEvenNumber) {
-  std::vector<double> samples(100);
-  std::iota(samples.begin(), samples.end(), 1.0);
-  const Summary summary = summarize(samples);
-  EXPECT_EQ(summary.median_us, 50.5);
-  EXPECT_EQ(summary.p99_us, 99.0);
-}
-
-TEST(SamplesTest, TakesOneSampleForAll) {
-  const Summary summary = summarize({3.0});
-  EXPECT_EQ(summary.min_us, 3.0);
-  EXPECT_EQ(summary.median_us, 3.0);
-  EXPECT_EQ(summary.p99_us, 3.0);
-}
-
-TEST(SamplesTest, RefusesNone) {
+TEST(SamplesTest, HaveAMinimumAMedianAndAP99InAnyOrder) {
+  EXPECT_THAT(summary_of(101, 0.0), ElementsAre(0.0, 50.0, 99.0));
+  EXPECT_THAT(summary_of(100, 1.0), ElementsAre(1.0, 50.5, 99.0));  // two are in the middle
+  EXPECT_THAT(summary_of(1, 3.0), ElementsAre(3.0, 3.0, 3.0));
   EXPECT_THROW(static_cast<void>(summarize({})), std::invalid_argument);
 }
 
@@ -218,26 +200,17 @@ TEST(PatternSumTest, StaysBelowWhatBfloat16HoldsOnManyRanks) {
 }
 
 TEST(ProcessGridTest, IsAsSquareAsTheNumberAllows) {
-  EXPECT_EQ(ProcessGrid::of(4).rows, 2);
-  EXPECT_EQ(ProcessGrid::of(6).rows, 2);
-  EXPECT_EQ(ProcessGrid::of(6).columns, 3);
-  EXPECT_EQ(ProcessGrid::of(16).rows, 4);
+  for (const auto& [ranks, rows] : {std::pair{4, 2}, {6, 2}, {7, 1}, {16, 4}}) {
+    EXPECT_EQ(ProcessGrid::of(ranks).rows, rows);
+    EXPECT_EQ(ProcessGrid::of(ranks).columns, ranks / rows);
+  }
 }
 
-TEST(ProcessGridTest, IsARowForAPrime) {
-  EXPECT_EQ(ProcessGrid::of(7).rows, 1);
-  EXPECT_EQ(ProcessGrid::of(7).columns, 7);
-}
-
-TEST(ProcessGridTest, FindsNeighboursRowByRow) {
+TEST(ProcessGridTest, FindsNeighboursRowByRowUpToItsEdges) {
   const ProcessGrid grid = ProcessGrid::of(6);
   EXPECT_EQ(grid.neighbour(1, 1, 0), 4);
   EXPECT_EQ(grid.neighbour(1, 0, 1), 2);
   EXPECT_EQ(grid.neighbour(4, -1, -1), 0);
-}
-
-TEST(ProcessGridTest, EndsAtItsEdges) {
-  const ProcessGrid grid = ProcessGrid::of(6);
   EXPECT_EQ(grid.neighbour(2, 0, 1), -1);
   EXPECT_EQ(grid.neighbour(0, -1, 0), -1);
   EXPECT_EQ(grid.neighbour(3, 1, -1), -1);
@@ -245,27 +218,29 @@ TEST(ProcessGridTest, EndsAtItsEdges) {
 
 // What is concluded from measured times.
 
-TEST(AlgorithmTableTest, ChangesWhereTheOtherBecomesFaster) {
-  EXPECT_EQ(
-      best_table({1024, 4096, 65536, 262144}, {{"rd", {1, 2, 30, 100}}, {"ring", {5, 5, 20, 40}}}),
-      "rd:0-16k;ring:16k-max");
-}
+struct Chosen {
+  std::vector<std::size_t> sizes;
+  std::vector<AlgorithmTimes> times;
+  const char* table;
+};
 
-TEST(AlgorithmTableTest, KeepsOneThatIsAlwaysFaster) {
-  EXPECT_EQ(best_table({1024, 4096}, {{"rd", {1, 2}}, {"ring", {5, 5}}}), "rd:0-max");
-  EXPECT_EQ(best_table({1024, 4096}, {{"rd", {8, 9}}, {"ring", {5, 5}}}), "ring:0-max");
-}
-
-// A single slow sample must not cut the table into pieces.
-TEST(AlgorithmTableTest, DoesNotReturnToWhatItLeft) {
-  EXPECT_EQ(best_table({256, 1024, 4096, 16384, 65536},
-                       {{"rd", {1, 6, 3, 20, 99}}, {"ring", {5, 5, 9, 9, 9}}}),
-            "rd:0-8k;ring:8k-max");
-}
-
-TEST(AlgorithmTableTest, OrdersThreeAlgorithms) {
-  EXPECT_EQ(best_table({1024, 4096, 16384}, {{"a", {1, 9, 9}}, {"b", {9, 1, 9}}, {"c", {9, 9, 1}}}),
-            "a:0-2k;b:2k-8k;c:8k-max");
+TEST(AlgorithmTableTest, ChangesWhereAnotherBecomesFaster) {
+  const std::vector<Chosen> cases = {
+      {{1024, 4096, 65536, 262144},
+       {{"rd", {1, 2, 30, 100}}, {"ring", {5, 5, 20, 40}}},
+       "rd:0-16k;ring:16k-max"},
+      {{1024, 4096}, {{"rd", {1, 2}}, {"ring", {5, 5}}}, "rd:0-max"},
+      {{1024, 4096}, {{"rd", {8, 9}}, {"ring", {5, 5}}}, "ring:0-max"},
+      // A single slow sample must not cut the table into pieces.
+      {{256, 1024, 4096, 16384, 65536},
+       {{"rd", {1, 6, 3, 20, 99}}, {"ring", {5, 5, 9, 9, 9}}},
+       "rd:0-8k;ring:8k-max"},
+      {{1024, 4096, 16384},
+       {{"a", {1, 9, 9}}, {"b", {9, 1, 9}}, {"c", {9, 9, 1}}},
+       "a:0-2k;b:2k-8k;c:8k-max"}};
+  for (const Chosen& chosen : cases) {
+    EXPECT_EQ(best_table(chosen.sizes, chosen.times), chosen.table);
+  }
 }
 
 TEST(AlgorithmTableTest, RefusesToChooseAmongNothing) {
@@ -295,26 +270,20 @@ TEST(LineFitTest, LetsSmallMessagesCountAsMuchAsLargeOnes) {
   EXPECT_NEAR(fit_line(samples).alpha_seconds, 1e-6, 1e-7);
 }
 
-TEST(LineFitTest, HasNoNegativeLatency) {
-  const std::vector<TimedSize> samples = {{1000, 1e-7}, {2000, 1e-5}};
-  EXPECT_EQ(fit_line(samples).alpha_seconds, 0.0);
-  EXPECT_GT(fit_line(samples).beta_seconds_per_byte, 0.0);
+TEST(LineFitTest, HasNoNegativeLatencyAndNoNegativeCostOfBytes) {
+  const LineFit steep = fit_line(std::vector<TimedSize>{{1000, 1e-7}, {2000, 1e-5}});
+  EXPECT_EQ(steep.alpha_seconds, 0.0);
+  EXPECT_GT(steep.beta_seconds_per_byte, 0.0);
+  const LineFit falling = fit_line(std::vector<TimedSize>{{1000, 2e-6}, {2000, 1e-6}});
+  EXPECT_GT(falling.alpha_seconds, 0.0);
+  EXPECT_EQ(falling.beta_seconds_per_byte, 0.0);
 }
 
-TEST(LineFitTest, HasNoNegativeCostOfBytes) {
-  const std::vector<TimedSize> samples = {{1000, 2e-6}, {2000, 1e-6}};
-  EXPECT_EQ(fit_line(samples).beta_seconds_per_byte, 0.0);
-  EXPECT_GT(fit_line(samples).alpha_seconds, 0.0);
-}
-
-TEST(LineFitTest, RefusesASingleSize) {
-  const std::vector<TimedSize> samples = {{8, 1e-6}, {8, 2e-6}};
-  EXPECT_THROW(static_cast<void>(fit_line(samples)), std::invalid_argument);
-}
-
-TEST(LineFitTest, RefusesATimeOfNothing) {
-  const std::vector<TimedSize> samples = {{8, 0.0}, {16, 1e-6}};
-  EXPECT_THROW(static_cast<void>(fit_line(samples)), std::invalid_argument);
+TEST(LineFitTest, RefusesASingleSizeAndATimeOfNothing) {
+  for (const auto& samples :
+       {std::vector<TimedSize>{{8, 1e-6}, {8, 2e-6}}, {{8, 0.0}, {16, 1e-6}}}) {
+    EXPECT_THROW(static_cast<void>(fit_line(samples)), std::invalid_argument);
+  }
 }
 
 // Operations that give wrong results. Each is run once and checked, run in two iterations, and run
@@ -345,25 +314,33 @@ class Faulty final : public BenchOperation {
   std::array<float, elements> data_ = {};
 };
 
+template <class Operation>
+constexpr OperationKind kind_of(BenchRanks ranks) {
+  return {.name = "made up",
+          .summary = "",
+          .sizes = "40",
+          .most_bytes = 0,
+          .places = BenchPlaces::in,
+          .ranks = ranks,
+          .reduces = false,
+          .make = [](const BenchSetting& setting) {
+            return std::unique_ptr<BenchOperation>(std::make_unique<Operation>(setting));
+          }};
+}
+
+Bench bench_of(const OperationKind& kind, int iterations) {
+  return {.kind = &kind,
+          .sizes = {elements * sizeof(float)},
+          .memories = {BenchMemory::private_memory},
+          .in_place = {true},
+          .iterations = iterations,
+          .warm_up = 0};
+}
+
 template <int right_runs>
 std::vector<BenchRow> rows_of_faulty(transport::World& world) {
-  const OperationKind kind{
-      .name = "faulty",
-      .summary = "",
-      .sizes = "40",
-      .most_bytes = 0,
-      .places = BenchPlaces::in,
-      .ranks = BenchRanks::all,
-      .reduces = false,
-      .make = [](const BenchSetting& setting) {
-        return std::unique_ptr<BenchOperation>(std::make_unique<Faulty<right_runs>>(setting));
-      }};
-  return measure(world, {.kind = &kind,
-                         .sizes = {elements * sizeof(float)},
-                         .memories = {BenchMemory::private_memory},
-                         .in_place = {true},
-                         .iterations = 2,
-                         .warm_up = 0});
+  const OperationKind kind = kind_of<Faulty<right_runs>>(BenchRanks::all);
+  return measure(world, bench_of(kind, 2));
 }
 
 TEST(BenchCheckTest, CountsTheWrongElementsOfAllRanksBeforeAndAfterTheIterations) {
@@ -400,24 +377,9 @@ class Paired final : public BenchOperation {
 };
 
 TEST(BenchCheckTest, MeasuresThePairThatIsAskedFor) {
-  const OperationKind kind{
-      .name = "paired",
-      .summary = "",
-      .sizes = "4",
-      .most_bytes = 0,
-      .places = BenchPlaces::out,
-      .ranks = BenchRanks::pair,
-      .reduces = false,
-      .make = [](const BenchSetting& setting) {
-        return std::unique_ptr<BenchOperation>(std::make_unique<Paired>(setting));
-      }};
+  const OperationKind kind = kind_of<Paired>(BenchRanks::pair);
   rondo::test::World{3}.run([&](transport::World& world) {
-    const Bench last{.kind = &kind,
-                     .sizes = {4},
-                     .memories = {BenchMemory::private_memory},
-                     .in_place = {false},
-                     .iterations = 1,
-                     .warm_up = 0};
+    const Bench last = bench_of(kind, 1);
     Bench neighbour = last;
     neighbour.peer = 1;
     neighbour.both_ways = true;

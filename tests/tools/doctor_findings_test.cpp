@@ -1,6 +1,5 @@
 // The findings of `rondo doctor` from measurements and from made-up files of the kernel.
 
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -24,7 +23,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
 
 constexpr std::uint64_t gibibyte = std::uint64_t{1} << 30U;

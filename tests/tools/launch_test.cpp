@@ -15,9 +15,12 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <optional>
 #include <set>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -191,29 +194,21 @@ TEST(PlacementTest, DividesUnevenDomainsByCoresWhenOneIsTooSmall) {
   EXPECT_THAT(placement.cores, Each(SizeIs(1)));
 }
 
-TEST(PlacementTest, GivesOneThreadAndNoCoresToMoreRanksThanCores) {
-  const Placement placement = place(machine_of(1, 2), {.ranks = 8});
-  EXPECT_EQ(placement.threads, 1);
-  EXPECT_EQ(placement.ranks(), 8);
-  EXPECT_THAT(placement.cores, Each(IsEmpty()));
-  EXPECT_FALSE(placement.note.empty());
+TEST(PlacementTest, BindsNobodyWhereCoresDoNotSufficeOrWhenAskedNotTo) {
+  const PlacementRequest more_threads = {.ranks = 2, .threads = 3, .oversubscribe = true};
+  const PlacementRequest not_bound = {.ranks = 2, .binding = Binding::none};
+  for (const auto& [request, threads] :
+       {std::pair{PlacementRequest{.ranks = 16}, 1}, {more_threads, 3}, {not_bound, 2}}) {
+    const Placement placement = place(machine_of(1, 4), request);
+    EXPECT_EQ(placement.threads, threads);
+    EXPECT_EQ(placement.ranks(), request.ranks);
+    EXPECT_THAT(placement.cores, Each(IsEmpty()));
+    EXPECT_FALSE(placement.note.empty());
+  }
 }
 
 TEST(PlacementTest, RefusesThreadsThatWereAskedForBeyondTheCores) {
   EXPECT_THROW(static_cast<void>(place(machine_of(1, 4), {.ranks = 2, .threads = 3})), UsageError);
-}
-
-TEST(PlacementTest, BindsNobodyWhenThreadsOversubscribe) {
-  const Placement placement =
-      place(machine_of(1, 4), {.ranks = 2, .threads = 3, .oversubscribe = true});
-  EXPECT_EQ(placement.threads, 3);
-  EXPECT_THAT(placement.cores, Each(IsEmpty()));
-}
-
-TEST(PlacementTest, BindsNobodyWhenAskedNotTo) {
-  const Placement placement = place(machine_of(1, 4), {.ranks = 2, .binding = Binding::none});
-  EXPECT_EQ(placement.threads, 2);
-  EXPECT_THAT(placement.cores, Each(IsEmpty()));
 }
 
 // The quota is that of all ranks together.
@@ -240,34 +235,31 @@ TEST(PlacementTest, DescribesCoresInRuns) {
 constexpr int exited(int status) { return status << 8; }
 constexpr int killed(int signal) { return signal; }
 
-TEST(OutcomeTest, IsZeroWhenAllRanksSucceeded) {
-  Outcome outcome;
-  outcome.add({0, 10, exited(0)});
-  EXPECT_EQ(outcome.exit_status(), 0);
-  EXPECT_FALSE(outcome.cause().has_value());
-}
+struct Ends {
+  std::vector<RankEnd> ends;  // in their order
+  int status;
+  std::optional<int> cause;  // the rank
+};
 
-TEST(OutcomeTest, TakesTheFirstFailure) {
-  Outcome outcome;
-  outcome.add({0, 10, exited(0)});
-  outcome.add({2, 12, exited(3)});
-  outcome.add({1, 11, exited(2)});
-  EXPECT_EQ(outcome.exit_status(), 3);
-  EXPECT_EQ(outcome.cause()->rank, 2);
-}
-
-TEST(OutcomeTest, PrefersALaterSignalToAnEarlierLostPeer) {
-  Outcome outcome;
-  EXPECT_TRUE(outcome.add({0, 10, exited(4)}));
-  EXPECT_TRUE(outcome.add({1, 11, killed(SIGSEGV)}));
-  EXPECT_EQ(outcome.exit_status(), 128 + SIGSEGV);
-}
-
-TEST(OutcomeTest, TakesWhatTheLauncherEndedForAConsequence) {
-  Outcome outcome;
-  outcome.add({0, 10, exited(4)});
-  EXPECT_FALSE(outcome.add({1, 11, killed(SIGTERM), true}));
-  EXPECT_EQ(outcome.exit_status(), 4);
+// A later signal comes before an earlier lost peer; what the launcher ended is a consequence.
+TEST(OutcomeTest, IsThatOfTheFirstRankThatFailedByItself) {
+  const std::vector<Ends> cases = {
+      {{{0, 10, exited(0)}}, 0, {}},
+      {{{0, 10, exited(0)}, {2, 12, exited(3)}, {1, 11, exited(2)}}, 3, 2},
+      {{{0, 10, exited(4)}, {1, 11, killed(SIGSEGV)}}, 128 + SIGSEGV, 1},
+      {{{0, 10, exited(4)}, {1, 11, killed(SIGTERM), true}}, 4, 0}};
+  for (const auto& [ends, status, cause] : cases) {
+    Outcome outcome;
+    for (const RankEnd& end : ends) {
+      const bool replaces = outcome.add(end);
+      EXPECT_EQ(replaces, end.failed() && outcome.cause()->rank == end.rank);
+    }
+    EXPECT_EQ(outcome.exit_status(), status);
+    EXPECT_EQ(outcome.cause().has_value(), cause.has_value());
+    if (cause) {
+      EXPECT_EQ(outcome.cause()->rank, *cause);
+    }
+  }
 }
 
 TEST(OutcomeTest, DescribesSignalsByNumberAndName) {

@@ -14,7 +14,6 @@
 namespace rondo::tools::profile_test {
 namespace {
 
-using testing::HasSubstr;
 using testing::SizeIs;
 using train::KernelTime;
 using train::StepProfile;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "find_rate.hpp"
@@ -49,10 +48,8 @@ TEST(RateSweepTest, EndsWhereTheLossIsFourTimesTheLeast) {
 }
 
 TEST(RateSweepTest, EndsWhereTheLossIsNoNumber) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-
-  EXPECT_EQ(analyse_rates(powers_of_two(3), {1, nan, 1}).diverged_at, 2.0);
-  EXPECT_THAT(analyse_rates(powers_of_two(1), {nan}).points, IsEmpty());
+  EXPECT_EQ(analyse_rates(powers_of_two(3), {1, NAN, 1}).diverged_at, 2.0);
+  EXPECT_THAT(analyse_rates(powers_of_two(1), {NAN}).points, IsEmpty());
 }
 
 TEST(RateSweepTest, SuggestsNothingWhereTheLossDoesNotFall) {

@@ -1,7 +1,6 @@
 // Reports and comparisons of runs that were resumed: extended, moved to other ranks, or continued
 // in another folder.
 
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -178,6 +177,16 @@ std::vector<Json> moved() {
           end_event(40)};
 }
 
+// The same of another variant.
+std::vector<Json> moved_variant() {
+  std::vector<Json> events = moved();
+  for (Json& event : events) {
+    if (!event.contains("config")) continue;
+    event["config"] = event["config"].get<std::string>() + "period = 4\n";
+  }
+  return events;
+}
+
 TEST_F(ResumedReportsTest, ARunFromAnotherFolderBeginsWhereItWasResumed) {
   add(moved());
 
@@ -192,14 +201,7 @@ TEST_F(ResumedReportsTest, ARunFromAnotherFolderBeginsWhereItWasResumed) {
 TEST_F(ResumedReportsTest, ARunFromAnotherFolderHasNoTimeToAnAccuracy) {
   add({start_event(4), epoch_event(1, 50), epoch_event(2, 60), epoch_event(3, 70),
        epoch_event(4, 80), end_event(40)});
-  std::vector<Json> other = moved();
-  // Another variant, that looks twice as fast.
-  for (Json& event : other) {
-    if (event.contains("config")) {
-      event["config"] = event["config"].get<std::string>() + "period = 4\n";
-    }
-  }
-  add(other);
+  add(moved_variant());  // that looks twice as fast
 
   const Advice advice = this->advice();
 
@@ -215,13 +217,8 @@ TEST_F(ResumedReportsTest, ARunFromAnotherFolderHasNoTimeToAnAccuracy) {
 
 TEST_F(ResumedReportsTest, TellsNoTimesWhereAllRunsAreFromAnotherFolder) {
   add(moved());
-  std::vector<Json> other = moved();
+  std::vector<Json> other = moved_variant();
   other[3]["accuracy"] = 80.25;
-  for (Json& event : other) {
-    if (event.contains("config")) {
-      event["config"] = event["config"].get<std::string>() + "period = 4\n";
-    }
-  }
   add(other);
 
   const Advice advice = this->advice();

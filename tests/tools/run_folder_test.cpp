@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -95,24 +96,19 @@ TEST_F(RunFolderTest, LeavesAnEmptyLogThatWasThereBefore) {
   EXPECT_FALSE(fs::exists(out() / "config.toml"));
 }
 
-TEST_F(RunFolderTest, ResumesNothingInThePlaceOfAnotherConfiguration) {
-  fs::create_directory(out());
-  std::ofstream(out() / "config.toml") << "# mine\n";
+TEST_F(RunFolderTest, ResumesNothingInThePlaceOfAnotherConfigurationOrLog) {
+  for (const auto& [name, text, said] :
+       {std::tuple{"config.toml", "# mine\n", "already holds another config.toml"},
+        {"metrics.jsonl", "{\"my\":\"log\"}\n", "already holds a run's metrics.jsonl"}}) {
+    fs::remove_all(out());
+    fs::create_directory(out());
+    std::ofstream(out() / name) << text;
 
-  EXPECT_THAT(rondo::test::error_text<UsageError>(
-                  [&] { RunFolder(out(), experiment_, RunFolder::Use::resume); }),
-              HasSubstr("already holds another config.toml"));
-  EXPECT_EQ(read_file(out() / "config.toml"), "# mine\n");
-}
-
-TEST_F(RunFolderTest, ResumesNothingInThePlaceOfAnotherLog) {
-  fs::create_directory(out());
-  std::ofstream(out() / "metrics.jsonl") << "{\"my\":\"log\"}\n";
-
-  EXPECT_THAT(rondo::test::error_text<UsageError>(
-                  [&] { RunFolder(out(), experiment_, RunFolder::Use::resume); }),
-              HasSubstr("already holds a run's metrics.jsonl"));
-  EXPECT_EQ(read_file(out() / "metrics.jsonl"), "{\"my\":\"log\"}\n");
+    EXPECT_THAT(rondo::test::error_text<UsageError>(
+                    [&] { RunFolder(out(), experiment_, RunFolder::Use::resume); }),
+                HasSubstr(said));
+    EXPECT_EQ(read_file(out() / name), text);
+  }
 }
 
 TEST_F(RunFolderTest, IsThatOfTheCheckpointHoweverThisIsNamed) {

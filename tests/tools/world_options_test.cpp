@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -67,13 +68,13 @@ TEST(WorldOptionsTest, HaveTheFabricThatIsConfigured) {
 }
 
 TEST(WorldOptionsTest, HaveEveryWayOfWaiting) {
-  EXPECT_EQ(options_of({"wait=auto"}).waiting, transport::Waiting::automatic);
-  EXPECT_EQ(options_of({"wait=spin"}).waiting, transport::Waiting::spin);
-  EXPECT_EQ(options_of({"wait=yield"}).waiting, transport::Waiting::yield);
-  EXPECT_EQ(options_of({"wait=block"}).waiting, transport::Waiting::block);
-}
-
-TEST(WorldOptionsTest, RefuseAnotherWayOfWaiting) {
+  using transport::Waiting;
+  for (const auto& [name, waiting] : {std::pair{"auto", Waiting::automatic},
+                                      {"spin", Waiting::spin},
+                                      {"yield", Waiting::yield},
+                                      {"block", Waiting::block}}) {
+    EXPECT_EQ(options_of({std::string("wait=") + name}).waiting, waiting);
+  }
   train::Experiment experiment;
   experiment.transport.wait = "doze";
   EXPECT_THAT(
