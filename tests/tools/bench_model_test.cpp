@@ -1,8 +1,6 @@
 // `rondo bench model` as a program, and what `rondo report` makes of its numbers.
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -12,6 +10,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::bench_model_test {
 namespace {
@@ -23,10 +22,8 @@ using testing::StartsWith;
 
 using Json = nlohmann::json;
 
-Ended bench_model(const std::vector<std::string>& more) {
-  std::vector<std::string> words = {"bench", "model", "lenet5", "--batch", "2", "--threads", "1"};
-  words.insert(words.end(), more.begin(), more.end());
-  return rondo(words);
+Ended bench_model(const Words& more) {
+  return rondo(joined({"bench", "model", "lenet5", "--batch", "2", "--threads", "1"}, more));
 }
 
 TEST(BenchModelTest, TimesAStepOfAllRanks) {
@@ -65,10 +62,8 @@ TEST(BenchModelTest, TimesEachKernelAndTheReportShowsThem) {
   const Ended reported = rondo({"report", "--out", page, folder.write("kernels.json", ended.out)});
   ASSERT_EQ(reported.status, 0) << reported.err;
   EXPECT_EQ(reported.err, "");
-  std::ifstream stream(page);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  EXPECT_THAT(text, AllOf(HasSubstr("Measured by rondo bench model --primitives."),
-                          HasSubstr("\"conv1\"")));
+  EXPECT_THAT(text_of(page), AllOf(HasSubstr("Measured by rondo bench model --primitives."),
+                                   HasSubstr("\"conv1\"")));
 }
 
 TEST(BenchModelTest, SaysInALineWhatItHasMeasured) {
@@ -85,8 +80,7 @@ TEST(BenchModelTest, ComputesInTheTypeThatIsAskedFor) {
     ASSERT_EQ(ended.status, 0) << ended.err;
     EXPECT_EQ(Json::parse(ended.out)["precision"], "bf16");
   } else {
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_THAT(ended.err, HasSubstr("--precision: bf16 needs a CPU with"));
+    expect_refused(ended, 2, "--precision: bf16 needs a CPU with");
   }
 }
 

@@ -11,6 +11,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,6 +20,7 @@
 #include "support/program.hpp"
 #include "support/sanitized.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::bench_test {
 namespace {
@@ -28,10 +30,8 @@ using testing::SizeIs;
 
 // `rondo bench` as a program, inside a node.
 
-Ended bench(const std::string& name, const std::vector<std::string>& more) {
-  std::vector<std::string> words = {"bench", name, "--format", "json", "--iterations", "2"};
-  words.insert(words.end(), more.begin(), more.end());
-  return rondo(words);
+Ended bench(const std::string& name, const Words& more) {
+  return rondo(joined({"bench", name, "--format", "json", "--iterations", "2"}, more));
 }
 
 /// The output of a bench that succeeds: one array of rows and nothing else.
@@ -289,100 +289,77 @@ TEST(BenchTest, TunesOverALoopbackThatIsCalledByNameWithoutASecret) {
   EXPECT_EQ(other.wait().status, 0);
 }
 
-struct Kind {
-  const char* name;
-  const char* size;  // "" where there is none
-};
+// By their sizes; "" where they have none.
+const std::vector<std::pair<std::string, Words>> kinds = {
+    {"4:4K", {"latency", "reduce_scatter", "allgather", "alltoall", "alltoallv", "gather"}},
+    {"4:4K", {"scatter", "scan", "exscan"}},
+    {"4K", {"bandwidth"}},
+    {"40", {"allreduce"}},
+    {"40K", {"broadcast", "reduce", "segmented"}},
+    {"4:40K", {"coalesced"}},
+    {"64:1K", {"halo"}},
+    {"", {"barrier", "token"}}};
 
-class BenchKindTest : public testing::TestWithParam<Kind> {};
-
-TEST_P(BenchKindTest, FindsEveryElementRight) {
-  const auto& [name, size] = GetParam();
-  const auto rows =
-      *size == '\0' ? rows_of(name, {"-n", "3"}) : rows_of(name, {"-n", "3", "-m", size});
-  EXPECT_FALSE(rows.empty());
-  for (const auto& row : rows) {
-    EXPECT_EQ(row["wrong"], 0) << row;
-    EXPECT_GT(row["median_us"], 0.0) << row;
+TEST(BenchKindTest, FindsEveryElementRight) {
+  for (const auto& [size, names] : kinds) {
+    for (const std::string& name : names) {
+      const auto rows =
+          rows_of(name, size.empty() ? Words{"-n", "3"} : Words{"-n", "3", "-m", size});
+      EXPECT_FALSE(rows.empty());
+      for (const auto& row : rows) {
+        EXPECT_EQ(row["wrong"], 0) << name << row;
+        EXPECT_GT(row["median_us"], 0.0) << name << row;
+      }
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BenchKindTest,
-                         testing::Values(Kind{"latency", "4:4K"}, Kind{"bandwidth", "4K"},
-                                         Kind{"allreduce", "40"}, Kind{"reduce_scatter", "4:4K"},
-                                         Kind{"allgather", "4:4K"}, Kind{"broadcast", "40K"},
-                                         Kind{"reduce", "40K"}, Kind{"alltoall", "4:4K"},
-                                         Kind{"alltoallv", "4:4K"}, Kind{"gather", "4:4K"},
-                                         Kind{"scatter", "4:4K"}, Kind{"scan", "4:4K"},
-                                         Kind{"exscan", "4:4K"}, Kind{"coalesced", "4:40K"},
-                                         Kind{"barrier", ""}, Kind{"token", ""},
-                                         Kind{"segmented", "40K"}, Kind{"halo", "64:1K"}),
-                         [](const auto& kind) { return std::string(kind.param.name); });
-
-class BenchTypeTest : public testing::TestWithParam<const char*> {};
-
-TEST_P(BenchTypeTest, IsReducedExactly) {
-  const auto row = rows_of("allreduce", {"-n", "2", "-m", "8K", "--type", GetParam()})[0];
-  EXPECT_EQ(row["type"], GetParam());
-  EXPECT_EQ(row["wrong"], 0);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, BenchTypeTest,
-                         testing::Values("f32", "f64", "bf16", "f16", "i8", "i16", "i32", "i64",
-                                         "u8", "u16", "u32", "u64"),
-                         [](const auto& type) { return std::string(type.param); });
-
-// On three ranks: of an average one rank has no partner.
-class BenchReductionTest : public testing::TestWithParam<const char*> {};
-
-TEST_P(BenchReductionTest, IsExactForIntegersAndNumbers) {
-  const bool bits = std::string(GetParam()).starts_with("bit");
-  for (const char* type : {"i8", "u64", "bf16", "f32"}) {
-    // Each starts the program once more, with other loops that the tests of transport run, too.
-    if (sanitized && std::string(type) != "i8" && std::string(type) != "bf16") continue;
-    if (bits && std::string(type).find('f') != std::string::npos) continue;
-    const auto row = rows_of("allreduce", {"-n", "3", "-m", "8K", "--op", GetParam(), "--type",
-                                           type, "--memory", "arena"})[0];
-    EXPECT_EQ(row["op"], GetParam());
+TEST(BenchTypeTest, IsReducedExactly) {
+  for (const char* type :
+       {"f32", "f64", "bf16", "f16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}) {
+    const auto row = rows_of("allreduce", {"-n", "2", "-m", "8K", "--type", type})[0];
+    EXPECT_EQ(row["type"], type);
     EXPECT_EQ(row["wrong"], 0) << type;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BenchReductionTest,
-                         testing::Values("min", "max", "prod", "avg", "bit_and", "bit_or",
-                                         "bit_xor"),
-                         [](const auto& op) { return std::string(op.param); });
+// On three ranks: of an average one rank has no partner.
+TEST(BenchReductionTest, IsExactForIntegersAndNumbers) {
+  for (const std::string op : {"min", "max", "prod", "avg", "bit_and", "bit_or", "bit_xor"}) {
+    for (const std::string type : {"i8", "u64", "bf16", "f32"}) {
+      // Each starts the program once more, with other loops that the tests of transport run, too.
+      if (sanitized && type != "i8" && type != "bf16") continue;
+      if (op.starts_with("bit") && type.find('f') != std::string::npos) continue;
+      const auto row = rows_of(
+          "allreduce", {"-n", "3", "-m", "8K", "--op", op, "--type", type, "--memory", "arena"})[0];
+      EXPECT_EQ(row["op"], op);
+      EXPECT_EQ(row["wrong"], 0) << op << " of " << type;
+    }
+  }
+}
 
 TEST(BenchOptionsTest, RefusesWhatTheTransportDoesNotReduce) {
-  EXPECT_THAT(bench("allreduce", {"-n", "2", "--op", "bit_or"}).err,
-              HasSubstr("--op bit_or is for integers; give --type i32"));
-  const Ended average = bench("scan", {"-n", "2", "--op", "avg"});
-  EXPECT_EQ(average.status, 2);
-  EXPECT_THAT(average.err, HasSubstr("--op avg is no running reduction"));
+  expect_refused(bench("allreduce", {"-n", "2", "--op", "bit_or"}), 2,
+                 "--op bit_or is for integers; give --type i32");
+  expect_refused(bench("scan", {"-n", "2", "--op", "avg"}), 2, "--op avg is no running reduction");
 }
 
 // `rondo bench` as a program, between nodes that are made up.
 
 // Two nodes on one machine need no plug-in.
-Ended bench_on_two_nodes(const std::string& name, std::vector<std::string> more) {
-  more.insert(more.end(), {"-n", "2", "--fake-nodes", "2", "--fabric", "shm"});
-  return bench(name, more);
+Ended bench_on_two_nodes(const std::string& name, const Words& more) {
+  return bench(name, joined(more, {"-n", "2", "--fake-nodes", "2", "--fabric", "shm"}));
 }
 
-class BenchNodesTest : public testing::TestWithParam<const char*> {};
-
-TEST_P(BenchNodesTest, FindsEveryElementRight) {
-  const Ended ended = bench_on_two_nodes(GetParam(), {"-m", "64:64K"});
-  EXPECT_THAT(ended.err, HasSubstr("2 ranks on 2 nodes"));
-  for (const auto& row : printed(ended)) EXPECT_EQ(row["wrong"], 0) << row;
+TEST(BenchNodesTest, FindsEveryElementRight) {
+  for (const char* name : {"latency", "bandwidth", "allreduce", "reduce_scatter", "allgather",
+                           "broadcast", "reduce", "alltoall", "alltoallv", "gather", "scatter",
+                           "scan", "exscan", "coalesced", "segmented", "halo"}) {
+    const Ended ended = bench_on_two_nodes(name, {"-m", "64:64K"});
+    EXPECT_THAT(ended.err, HasSubstr("2 ranks on 2 nodes")) << name;
+    for (const auto& row : printed(ended)) EXPECT_EQ(row["wrong"], 0) << name << row;
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(All, BenchNodesTest,
-                         testing::Values("latency", "bandwidth", "allreduce", "reduce_scatter",
-                                         "allgather", "broadcast", "reduce", "alltoall",
-                                         "alltoallv", "gather", "scatter", "scan", "exscan",
-                                         "coalesced", "segmented", "halo"),
-                         [](const auto& name) { return std::string(name.param); });
 
 TEST(BenchNodesLabelTest, MarksRowsWhoseLinksWereSlowed) {
   const Ended ended = bench_on_two_nodes("token", {"--latency-us", "5"});
@@ -455,9 +432,8 @@ TEST(BenchPairTest, RankZeroTalksToAnyPeerThatThereIs) {
   EXPECT_EQ(row["wrong"], 0);
   EXPECT_GT(row["median_us"], 0.0);
 
-  const Ended absent = bench("latency", {"-n", "3", "--peer", "3"});
-  EXPECT_EQ(absent.status, 2);
-  EXPECT_THAT(absent.err, HasSubstr("there is no rank 3 among 3; give --peer less, or -n more"));
+  expect_refused(bench("latency", {"-n", "3", "--peer", "3"}), 2,
+                 "there is no rank 3 among 3; give --peer less, or -n more");
 }
 
 }  // namespace

@@ -5,14 +5,12 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
-#include "tools/small_run.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::compare_test {
 namespace {
@@ -39,34 +37,20 @@ class CompareTest : public testing::Test {
   void configure(const std::string& more) { scratch_.write("experiment.toml", two_steps + more); }
   [[nodiscard]] fs::path folder() const { return scratch_.path() / "compared"; }
 
-  [[nodiscard]] std::vector<std::string> arguments(const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"compare",   scratch_.path() / "experiment.toml",
-                                      "--folder",  folder(),
-                                      "-n",        "2",
-                                      "--threads", "1"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+  [[nodiscard]] Words arguments(const Words& more) const {
+    return joined({"compare", scratch_.path() / "experiment.toml", "--folder", folder(), "-n", "2",
+                   "--threads", "1"},
+                  more);
   }
-  [[nodiscard]] Ended compare(const std::vector<std::string>& more) const {
-    return rondo(arguments(more));
-  }
-  [[nodiscard]] std::string file(const fs::path& name) const {
-    std::ifstream stream(folder() / name);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
+  [[nodiscard]] Ended compare(const Words& more) const { return rondo(arguments(more)); }
+  [[nodiscard]] std::string file(const fs::path& name) const { return text_of(folder() / name); }
 
  private:
   ScratchFolder scratch_;
 };
 
-const std::vector<std::string> two_by_two = {
-    "--schemes", "synchronous,synchronous:bucket_bytes=1024", "--seeds", "2"};
-
-std::vector<std::string> and_also(std::vector<std::string> words,
-                                  const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
+const Words one = {"--schemes", "synchronous", "--seeds", "1"};
+const Words two_by_two = {"--schemes", "synchronous,synchronous:bucket_bytes=1024", "--seeds", "2"};
 
 TEST_F(CompareTest, RunsEveryItemWithEverySeedOnce) {
   const Ended first = compare(two_by_two);
@@ -110,12 +94,11 @@ TEST_F(CompareTest, SaysWhatWasInjected) {
 }
 
 TEST_F(CompareTest, RunsWhatIsIncompleteAnew) {
-  const std::vector<std::string> one = {"--schemes", "synchronous", "--seeds", "1"};
   ASSERT_EQ(compare(one).status, 0);
   const fs::path metrics = folder() / "synchronous" / "seed1" / "metrics.jsonl";
   fs::resize_file(metrics, fs::file_size(metrics) - 20);  // into its last line
 
-  const Ended listed = compare(and_also(one, {"--dry-run"}));
+  const Ended listed = compare(joined(one, {"--dry-run"}));
   const Ended ended = compare(one);
 
   EXPECT_THAT(listed.out, HasSubstr("synchronous seed 1: would run anew: incomplete"));
@@ -126,7 +109,6 @@ TEST_F(CompareTest, RunsWhatIsIncompleteAnew) {
 
 // It would train again what has completed, and remove it.
 TEST_F(CompareTest, DoesNotReplaceARunThatCannotBeRead) {
-  const std::vector<std::string> one = {"--schemes", "synchronous", "--seeds", "1"};
   ASSERT_EQ(compare(one).status, 0);
   const fs::path metrics = folder() / "synchronous" / "seed1" / "metrics.jsonl";
   fs::rename(metrics, folder() / "kept");
@@ -134,24 +116,20 @@ TEST_F(CompareTest, DoesNotReplaceARunThatCannotBeRead) {
 
   const Ended refused = compare(one);
 
-  EXPECT_EQ(refused.status, 3);
-  EXPECT_THAT(refused.err, HasSubstr("metrics.jsonl: cannot be read: Too many levels"));
+  expect_refused(refused, 3, "metrics.jsonl: cannot be read: Too many levels");
   EXPECT_TRUE(fs::exists(metrics.parent_path() / "config.toml"));
 }
 
 TEST_F(CompareTest, RefusesTheRunsOfAnotherConfigurationUnlessAnew) {
-  const std::vector<std::string> one = {"--schemes", "synchronous", "--seeds", "1"};
   ASSERT_EQ(compare(one).status, 0);
-  const auto changed = and_also(one, {"--set", "train.epochs=2"});
+  const auto changed = joined(one, {"--set", "train.epochs=2"});
 
-  const Ended listed = compare(and_also(changed, {"--dry-run"}));
-  const Ended listed_anew = compare(and_also(changed, {"--dry-run", "--anew"}));
+  const Ended listed = compare(joined(changed, {"--dry-run"}));
+  const Ended listed_anew = compare(joined(changed, {"--dry-run", "--anew"}));
   const Ended refused = compare(changed);
-  const Ended replaced = compare(and_also(changed, {"--anew"}));
+  const Ended replaced = compare(joined(changed, {"--anew"}));
 
-  EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(lines(refused.err), ElementsAre(HasSubstr("train.epochs is 1, would be 2")));
-  EXPECT_EQ(refused.out, "");
+  expect_refused(refused, 2, "train.epochs is 1, would be 2");
   EXPECT_EQ(listed.status, 2);
   EXPECT_THAT(listed.out, HasSubstr("holds another run: train.epochs is 1, would be 2"));
   EXPECT_EQ(listed.err, refused.err);
@@ -162,9 +140,9 @@ TEST_F(CompareTest, RefusesTheRunsOfAnotherConfigurationUnlessAnew) {
 }
 
 TEST_F(CompareTest, PrintsTheTableOfWhatHasRunAndLeavesOutOtherRuns) {
-  ASSERT_EQ(compare({"--schemes", "synchronous", "--seeds", "1"}).status, 0);
-  const Ended table = compare(and_also(two_by_two, {"--table-only"}));
-  const Ended other = compare(and_also(two_by_two, {"--table-only", "--set", "train.epochs=2"}));
+  ASSERT_EQ(compare(one).status, 0);
+  const Ended table = compare(joined(two_by_two, {"--table-only"}));
+  const Ended other = compare(joined(two_by_two, {"--table-only", "--set", "train.epochs=2"}));
   EXPECT_EQ(table.status, 0);
   EXPECT_THAT(table.out, AllOf(HasSubstr(" 1/2 "), HasSubstr(" 0/2 ")));
   EXPECT_THAT(other.out, Not(HasSubstr(" 1/2 ")));
@@ -172,23 +150,26 @@ TEST_F(CompareTest, PrintsTheTableOfWhatHasRunAndLeavesOutOtherRuns) {
   EXPECT_FALSE(fs::exists(folder() / "synchronous-bucket_bytes=1024"));
 }
 
-TEST_F(CompareTest, RefusesAnItemBeforeAnythingRuns) {
-  const Ended ended = compare({"--schemes", "synchronous,synchronous:bucket_byte=1"});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(AllOf(HasSubstr("'synchronous:bucket_byte=1'"),
-                                                  HasSubstr("did you mean 'bucket_bytes'?"))));
-  EXPECT_FALSE(fs::exists(folder()));
-}
-
-TEST_F(CompareTest, RefusesAnItemsKeyThatItsSchemeDoesNotRead) {
-  const Ended ended = compare({"--schemes",
-                               "k_step:period_policy=qsr:qsr_alpha=0.1,"
-                               "synchronous:period_policy=qsr"});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err),
-              ElementsAre(AllOf(HasSubstr("scheme 'synchronous:period_policy=qsr': "),
-                                HasSubstr("has no effect with update.scheme = \"synchronous\""))));
-  EXPECT_FALSE(fs::exists(folder()));
+// What is refused before anything runs, and what the line about it says. Each run has the scheme of
+// its item and a seed of the list: settings of them had no effect.
+TEST_F(CompareTest, RefusesMistakesBeforeAnythingRuns) {
+  const std::vector<Mistake> mistakes = {
+      {{"synchronous,synchronous:bucket_byte=1"},
+       "scheme 'synchronous:bucket_byte=1': update.bucket_byte=1: unknown key "
+       "'update.bucket_byte'; did you mean "
+       "'bucket_bytes'?"},
+      {{"k_step:period_policy=qsr:qsr_alpha=0.1,synchronous:period_policy=qsr"},
+       "scheme 'synchronous:period_policy=qsr': update.period_policy=qsr: update.period_policy: "
+       "\"qsr\" has no effect with "
+       "update.scheme = \"synchronous\""},
+      // An item is not blamed for the configuration.
+      {{"synchronous", "--set", "train.epoch=1"}, "rondo: --set train.epoch=1: unknown key"},
+      {{"lazy", "--set", "train.seed=5"}, "by --seeds or --seed-list"},
+      {{"lazy", "--set", "update.scheme=k_step"}, "choose schemes by --schemes"}};
+  for (const Mistake& mistake : mistakes) {
+    expect_refused(compare(joined({"--schemes"}, mistake.arguments)), 2, mistake.said);
+    EXPECT_FALSE(fs::exists(folder()));
+  }
 }
 
 TEST_F(CompareTest, LeavesOutWhatTheFileSaysOfItsOwnScheme) {
@@ -210,12 +191,6 @@ TEST_F(CompareTest, LeavesOutTheLibraryOfTheFilesOwnScheme) {
 
   const Ended own = compare({"--schemes", "synchronous:plugin=librondo-none.so", "--seeds", "1"});
   EXPECT_THAT(own.err, HasSubstr("librondo-none.so cannot be loaded"));
-}
-
-TEST_F(CompareTest, DoesNotBlameAnItemForTheConfiguration) {
-  const Ended ended = compare({"--schemes", "synchronous", "--set", "train.epoch=1"});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(StartsWith("rondo: --set train.epoch=1: unknown key")));
 }
 
 TEST_F(CompareTest, GoesOnAfterARunThatFailedAndEndsWithItsStatus) {
@@ -243,44 +218,28 @@ TEST_F(CompareTest, EndsTheRanksWhenInterruptedAndShowsWhatHasRun) {
   EXPECT_EQ(ended.status, 128 + SIGTERM);
   EXPECT_THAT(ended.err, HasSubstr("interrupted"));
   EXPECT_THAT(ended.out, AllOf(HasSubstr(" 1/1 "), HasSubstr(" 0/1 ")));
-  EXPECT_THAT(compare(and_also(endless, {"--dry-run"})).out,
+  EXPECT_THAT(compare(joined(endless, {"--dry-run"})).out,
               AllOf(HasSubstr("synchronous seed 1: has run"), HasSubstr("would run")));
 }
 
 TEST_F(CompareTest, LetsNobodyElseCompareInItsFolder) {
-  const std::vector<std::string> endless = {"--schemes", "synchronous:train.epochs=100000"};
+  const Words endless = {"--schemes", "synchronous:train.epochs=100000"};
   Program program(rondo_command(arguments(endless)));
   program.errors_until("to run, in");
-  const Ended ended = compare(endless);
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("another rondo compare runs in")));
+  expect_refused(compare(endless), 2, "another rondo compare runs in");
 }
 
 TEST_F(CompareTest, IsNotStartedByALauncher) {
-  const Ended ended = rondo(arguments(two_by_two), {{"RONDO_RANK", "0"}});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.err, HasSubstr("start it without a launcher"));
-}
-
-// Each run has the scheme of its item and a seed of the list, so that these had no effect.
-TEST_F(CompareTest, RefusesSettingsOfWhatItChooses) {
-  const std::vector<std::string> lazy = {"--schemes", "lazy", "--set"};
-  const Ended seed = compare(and_also(lazy, {"train.seed=5"}));
-  const Ended scheme = compare(and_also(lazy, {"update.scheme=k_step"}));
-
-  EXPECT_EQ(seed.status, 2);
-  EXPECT_THAT(lines(seed.err), ElementsAre(HasSubstr("by --seeds or --seed-list")));
-  EXPECT_EQ(scheme.status, 2);
-  EXPECT_THAT(lines(scheme.err), ElementsAre(HasSubstr("choose schemes by --schemes")));
+  expect_refused(rondo(arguments(two_by_two), {{"RONDO_RANK", "0"}}), 2,
+                 "start it without a launcher");
 }
 
 TEST_F(CompareTest, TakesAFileThatStandsBehindAListOrASetting) {
   const fs::path config = folder().parent_path() / "experiment.toml";
-  for (const auto& options :
-       {std::vector<std::string>{"--schemes", "lazy"},
-        std::vector<std::string>{"--schemes", "lazy", "--set", "train.epochs=2"}}) {
-    std::vector<std::string> words = and_also({"compare"}, options);
-    const Ended ended = rondo(and_also(words, {config, "--folder", folder(), "--dry-run"}));
+  const Words rest = {config, "--folder", folder(), "--dry-run"};
+  const Words list = {"compare", "--schemes", "lazy"};
+  for (const Words& words : {list, joined(list, {"--set", "train.epochs=2"})}) {
+    const Ended ended = rondo(joined(words, rest));
 
     EXPECT_EQ(ended.status, 0) << ended.err;
     EXPECT_THAT(lines(ended.out), SizeIs(3));

@@ -9,21 +9,18 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::config_test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 class ConfigTest : public testing::Test {
  protected:
   // Every key of a configuration with this text.
-  [[nodiscard]] Ended config(const std::string& text, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {"config", scratch_.write("run.toml", text)};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return rondo(arguments);
+  [[nodiscard]] Ended config(const std::string& text, const Words& more = {}) {
+    return rondo(joined({"config", scratch_.write("run.toml", text)}, more));
   }
 
   ScratchFolder scratch_;
@@ -67,11 +64,7 @@ TEST_F(ConfigTest, WhatInitWritesRuns) {
 }
 
 TEST_F(ConfigTest, InitKnowsTheModels) {
-  const Ended ended = rondo({"init", "resnet21"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.out, IsEmpty());
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("resnet20")));
+  expect_refused(rondo({"init", "resnet21"}), 2, "resnet20");
 }
 
 TEST_F(ConfigTest, PrintsEveryKeyAndReadsItBack) {
@@ -87,11 +80,8 @@ TEST_F(ConfigTest, PrintsEveryKeyAndReadsItBack) {
 }
 
 TEST_F(ConfigTest, RefusesAMistake) {
-  const Ended ended = config("[data]\nname = \"synthetic\"\n[model]\nnaem = \"lenet5\"\n");
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.out, IsEmpty());
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("run.toml:4: unknown key 'model.naem'")));
+  expect_refused(config("[data]\nname = \"synthetic\"\n[model]\nnaem = \"lenet5\"\n"), 2,
+                 "run.toml:4: unknown key 'model.naem'");
 }
 
 }  // namespace

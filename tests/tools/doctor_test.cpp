@@ -3,8 +3,6 @@
 // What it finds depends on the machine, so the tests ask for facts that hold on any, and for what
 // limits that they set themselves lead to.
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/sources.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::doctor_test {
 namespace {
@@ -33,10 +32,8 @@ json finding(const json& report, const std::string& check, const std::string& ho
   return json::object();
 }
 
-json examine(const std::vector<std::string>& options) {
-  std::vector<std::string> words = {"doctor", "--format", "json"};
-  words.insert(words.end(), options.begin(), options.end());
-  const Ended ended = rondo(words);
+json examine(const Words& options) {
+  const Ended ended = rondo(joined({"doctor", "--format", "json"}, options));
   const json report = json::parse(ended.out, nullptr, false);
   EXPECT_TRUE(report.is_object()) << ended.out << ended.err;
   EXPECT_EQ(ended.status, report.at("problems") == 0 ? 0 : 1);
@@ -80,8 +77,7 @@ TEST(DoctorTest, GivesEachFindingAllItsParts) {
 
 // Names of interfaces and of pools of huge pages are the machine's.
 TEST(DoctorTest, GivesOnlyValuesThatAreDocumented) {
-  std::ifstream page(sources() / "docs/troubleshooting.md");
-  const std::string text(std::istreambuf_iterator<char>(page), {});
+  const std::string text = text_of(sources() / "docs/troubleshooting.md");
   for (const json& one : report_of_two_ranks()["findings"]) {
     for (const auto& [name, value] : one["values"].items()) {
       if (name.starts_with("megabits_") || name.starts_with("pool_")) continue;
@@ -113,9 +109,8 @@ TEST(DoctorTest, ExplainsWhatIsInOrderWhenAsked) {
 }
 
 TEST(DoctorTest, IsNoProgramForRanks) {
-  const Ended ended = rondo({"doctor"}, {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.err, HasSubstr("start it without a launcher"));
+  expect_refused(rondo({"doctor"}, {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}}), 2,
+                 "start it without a launcher");
   EXPECT_EQ(rondo({"doctor", "--measure"}).status, 2);
   EXPECT_THAT(rondo({"doctor", "--help"}).out, Not(HasSubstr("--measure")));
 }

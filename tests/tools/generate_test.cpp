@@ -2,8 +2,6 @@
 // documents know the same commands as the program.
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <regex>
 #include <set>
 #include <string>
@@ -15,6 +13,7 @@
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/sources.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::generate_test {
 namespace {
@@ -25,24 +24,16 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::UnorderedElementsAre;
-using Words = std::vector<std::string>;
 
 bool in_path(const std::string& program) {
   return Program({"sh", "-c", "command -v " + program}).wait().status == 0;
 }
 
-std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // The commands that help lists below "Subcommands:".
 std::set<std::string> commands_in_help(const Words& command) {
-  Words words = command;
-  words.emplace_back("--help");
   std::set<std::string> names;
   bool listed = false;
-  for (const std::string& line : lines(rondo(words).out)) {
+  for (const std::string& line : lines(rondo(joined(command, {"--help"})).out)) {
     if (listed && line.starts_with("  ") && line[2] != ' ') {
       // An alias may follow behind a comma.
       names.insert(line.substr(2, line.find_first_of(" ,", 2) - 2));
@@ -148,9 +139,7 @@ class PagesTest : public testing::Test {
     add("rondo");
     for (const std::string& command : commands_in_help({})) add("rondo-" + command);
     for (const std::string& command : commands_in_help({"bench"})) add("rondo-bench-" + command);
-    Words words = {"generate", "man"};
-    words.insert(words.end(), files_.begin(), files_.end());
-    ended_ = rondo(words);
+    ended_ = rondo(joined({"generate", "man"}, files_));
   }
 
   void add(const std::string& page) { files_.push_back((folder_.path() / (page + ".1")).string()); }
@@ -171,10 +160,9 @@ TEST_F(PagesTest, AreThereForEveryCommand) {
 }
 
 TEST_F(PagesTest, AreRefusedWhereTheListIsWrong) {
-  Words words = {"generate", "man"};
-  words.insert(words.end(), files_.begin() + 1, files_.end());
-  EXPECT_THAT(rondo(words).err, HasSubstr("rondo.1 is missing among the pages"));
-  EXPECT_THAT(rondo({"generate", "man", "rondo-walk.1"}).err, HasSubstr("page of no command"));
+  expect_refused(rondo(joined({"generate", "man"}, {files_.begin() + 1, files_.end()})), 2,
+                 "rondo.1 is missing among the pages");
+  expect_refused(rondo({"generate", "man", "rondo-walk.1"}), 2, "page of no command");
 }
 
 TEST_F(PagesTest, AreFormattedWithoutWarnings) {

@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -21,6 +20,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::interrupted_runs_test {
 namespace {
@@ -56,13 +56,7 @@ int number_from(const char* name, int usual) {
 }
 
 std::vector<nlohmann::json> epochs_of(const fs::path& folder) {
-  std::vector<nlohmann::json> epochs;
-  std::ifstream stream(folder / "metrics.jsonl");
-  for (std::string line; std::getline(stream, line);) {
-    const auto event = nlohmann::json::parse(line);
-    if (event["event"] == "epoch") epochs.push_back(event);
-  }
-  return epochs;
+  return events_in(text_of(folder / "metrics.jsonl"), "epoch");
 }
 
 bool writes_checkpoint(const fs::path& folder) {
@@ -93,27 +87,23 @@ class InterruptedRunsTest : public testing::Test {
     ::setenv("ASAN_OPTIONS", without_leaks.c_str(), 1);
   }
 
-  [[nodiscard]] std::vector<std::string> command(const fs::path& folder, const std::string& scheme,
-                                                 const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments = {"train",
-                                          (scratch_.path() / "tiny.toml").string(),
-                                          "-n",
-                                          "2",
-                                          "--threads",
-                                          "1",
-                                          "--oversubscribe",
-                                          "--out",
-                                          folder.string(),
-                                          "--resume",
-                                          "auto",
-                                          "--set",
-                                          "update.scheme=" + scheme};
-    if (scheme == "k_step") {
-      arguments.insert(arguments.end(),
-                       {"--set", "update.period=3", "--set", "update.warmup_epochs=0"});
-    }
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return rondo_command(arguments);
+  [[nodiscard]] Words command(const fs::path& folder, const std::string& scheme,
+                              const Words& more = {}) const {
+    const Words k_step = {"--set", "update.period=3", "--set", "update.warmup_epochs=0"};
+    const Words words = {"train",
+                         scratch_.path() / "tiny.toml",
+                         "-n",
+                         "2",
+                         "--threads",
+                         "1",
+                         "--out",
+                         folder,
+                         "--resume",
+                         "auto",
+                         "--set",
+                         "update.scheme=" + scheme,
+                         "--oversubscribe"};
+    return rondo_command(joined(scheme == "k_step" ? joined(words, k_step) : words, more));
   }
 
   [[nodiscard]] fs::path folder(const std::string& name) const { return scratch_.path() / name; }
@@ -292,10 +282,8 @@ TEST_F(InterruptedRunsTest, WithoutACheckpointOnlyTheSameTrainingBeginsAnew) {
 }
 
 TEST_F(InterruptedRunsTest, ResumingNeedsAFolder) {
-  const Ended ended = rondo({"train", (folder("tiny.toml")).string(), "--resume", "auto"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.err, HasSubstr("give it with --out"));
+  expect_refused(rondo({"train", folder("tiny.toml"), "--resume", "auto"}), 2,
+                 "give it with --out");
 }
 
 }  // namespace

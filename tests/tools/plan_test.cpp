@@ -13,6 +13,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::plan_test {
 namespace {
@@ -42,15 +43,12 @@ class PlanTest : public testing::Test {
   [[nodiscard]] std::filesystem::path lenet() const { return folder() / "lenet.toml"; }
   void write(const std::string& name, const std::string& text) const { scratch_.write(name, text); }
 
-  [[nodiscard]] Ended plan(const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"plan", scratch_.path() / "alexnet.toml"};
-    words.insert(words.end(), more.begin(), more.end());
-    return rondo(words);
+  [[nodiscard]] Ended plan(const Words& more) const {
+    return rondo(joined({"plan", folder() / "alexnet.toml"}, more));
   }
 
-  [[nodiscard]] nlohmann::json plans(std::vector<std::string> more) const {
-    more.insert(more.end(), {"--format", "json"});
-    const Ended ended = plan(more);
+  [[nodiscard]] nlohmann::json plans(const Words& more) const {
+    const Ended ended = plan(joined(more, {"--format", "json"}));
     EXPECT_EQ(ended.status, 0) << ended.err;
     return nlohmann::json::parse(ended.out);
   }
@@ -79,17 +77,14 @@ TEST_F(PlanTest, PrintsAnArrayOfOneObjectPerGrid) {
 // As on a CPU without bf16; closed forms and --flops measure nothing.
 TEST_F(PlanTest, RefusesToMeasureBf16WhereTheCpuDoesNotComputeIt) {
   const Environment old_cpu = {{"ONEDNN_MAX_CPU_ISA", "AVX2"}, {"XDG_CACHE_HOME", folder()}};
-  const std::vector<std::string> words = {"plan",       lenet(), "--set", "train.precision=bf16",
-                                          "--strategy", "best",  "-n",    "2"};
+  const Words words = {"plan",       lenet(), "--set", "train.precision=bf16",
+                       "--strategy", "best",  "-n",    "2"};
 
   const Ended refused = rondo(words, old_cpu);
-  EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.err, HasSubstr("train.precision: bf16 needs a CPU with AVX512_BF16 or AMX"));
+  expect_refused(refused, 2, "train.precision: bf16 needs a CPU with AVX512_BF16 or AMX");
   EXPECT_THAT(refused.err, HasSubstr("or plan by --flops"));
 
-  std::vector<std::string> by_rate = words;
-  by_rate.insert(by_rate.end(), {"--flops", "1e11"});
-  EXPECT_EQ(rondo(by_rate, old_cpu).status, 0);
+  EXPECT_EQ(rondo(joined(words, {"--flops", "1e11"}), old_cpu).status, 0);
 }
 
 TEST_F(PlanTest, MeasuresKernelsOfTheTypeThatTrains) {
@@ -137,11 +132,9 @@ TEST_F(PlanTest, RefusesGridsThatNeedTooMuchMemory) {
 }
 
 TEST_F(PlanTest, AMemoryLimitOfZeroLiftsTheConfigured) {
-  std::vector<std::string> words = {"--ranks", "2",     "--strategy",
-                                    "batch",   "--set", "train.memory_limit=1000"};
+  const Words words = {"--ranks", "2", "--strategy", "batch", "--set", "train.memory_limit=1000"};
   EXPECT_FALSE(plans(words)[0]["refused"].is_null());
-  words.insert(words.end(), {"--memory-limit", "0"});
-  EXPECT_TRUE(plans(words)[0]["refused"].is_null());
+  EXPECT_TRUE(plans(joined(words, {"--memory-limit", "0"}))[0]["refused"].is_null());
 }
 
 TEST_F(PlanTest, RanksAllStrategiesInATable) {
@@ -192,8 +185,7 @@ TEST_F(PlanTest, WritesTheSectionThatTrainsSo) {
 }
 
 TEST_F(PlanTest, MeasuresAndKeepsTimesWithoutAFlopRate) {
-  const std::vector<std::string> words = {"plan",       lenet(), "--ranks",  "2",
-                                          "--strategy", "best",  "--format", "json"};
+  const Words words = {"plan", lenet(), "--ranks", "2", "--strategy", "best", "--format", "json"};
   const Environment environment = {{"XDG_CACHE_HOME", folder()}};
 
   const Ended first = rondo(words, environment);
@@ -240,10 +232,9 @@ TEST_F(PlanTest, PredictsScaling) {
 TEST_F(PlanTest, PredictsEveryScheme) {
   for (const std::string scheme :
        {"synchronous", "sharded", "lazy", "k_step", "hierarchical", "cyclic"}) {
-    std::vector<std::string> words = {
-        "--scaling", "4:4", "--scheme", scheme, "--flops", "1e12", "--fixed-global-batch"};
-    if (scheme == "lazy") words.insert(words.end(), {"--tau", "4"});
-    const auto points = plans(words);
+    const Words words = {"--scaling",           "4:4", "--scheme", scheme, "--flops", "1e12",
+                         "--fixed-global-batch"};
+    const auto points = plans(scheme == "lazy" ? joined(words, {"--tau", "4"}) : words);
 
     ASSERT_THAT(points, SizeIs(1)) << scheme;
     EXPECT_EQ(points[0]["global_batch"], 2048);
@@ -253,11 +244,9 @@ TEST_F(PlanTest, PredictsEveryScheme) {
 
 // The four ranks of a node share its port; half of it takes them longer.
 TEST_F(PlanTest, AsksTheNodesPortForItsBandwidth) {
-  const auto step_seconds = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> words = {"--scaling",        "8:8", "--flops", "1e12",
-                                      "--ranks-per-node", "4"};
-    words.insert(words.end(), more.begin(), more.end());
-    return plans(words)[0]["step_seconds"].get<double>();
+  const Words words = {"--scaling", "8:8", "--flops", "1e12", "--ranks-per-node", "4"};
+  const auto step_seconds = [&](const Words& more) {
+    return plans(joined(words, more))[0]["step_seconds"].get<double>();
   };
   const double unlimited = step_seconds({});
   const double narrow = step_seconds({"--port-bandwidth", "2e8"});
@@ -267,23 +256,20 @@ TEST_F(PlanTest, AsksTheNodesPortForItsBandwidth) {
 }
 
 TEST_F(PlanTest, PeriodPoliciesNeedTheMeanRound) {
-  const std::vector<std::string> words = {
+  const Words words = {
       "--scaling", "4:4",   "--scheme",         "k_step", "--flops",
       "1e12",      "--set", "update.period=16", "--set",  "update.period_policy=adaptive"};
-  std::vector<std::string> with_tau = words;
-  with_tau.insert(with_tau.end(), {"--tau", "8"});
 
   EXPECT_THAT(plan(words).err, HasSubstr("update.period_policy = \"adaptive\" needs the mean "
                                          "steps of a round: --tau, or --metrics"));
-  EXPECT_GT(plans(with_tau)[0]["images_per_second"], 0.0);
+  EXPECT_GT(plans(joined(words, {"--tau", "8"}))[0]["images_per_second"], 0.0);
 }
 
 TEST_F(PlanTest, AMissingLogIsMissingData) {
   const Ended ended = plan({"--scaling", "4:4", "--scheme", "lazy", "--flops", "1e12", "--metrics",
                             "/no/such/metrics.jsonl"});
-  EXPECT_EQ(ended.status, 3);
-  EXPECT_EQ(ended.err,
-            "rondo: /no/such/metrics.jsonl: cannot be read; name the metrics.jsonl of a run\n");
+  expect_refused(ended, 3,
+                 "/no/such/metrics.jsonl: cannot be read; name the metrics.jsonl of a run");
 }
 
 TEST_F(PlanTest, TakesLinksFromTuning) {
@@ -298,74 +284,43 @@ TEST_F(PlanTest, TakesLinksFromTuning) {
 }
 
 // Arguments that make no sense together, and what is said of them.
-struct Mistake {
-  const char* name;
-  std::vector<std::string> arguments;
-  const char* said;
-};
+const std::vector<Mistake> mistakes = {
+    {{}, "--ranks is required"},
+    {{"--scaling", "4"}, "write one like 1:4096"},
+    {{"--scaling", "4:2"}, "not behind their end"},
+    {{"--scaling", "4:2", "--flops", "1"}, "not behind their end"},
+    {{"--scaling", "0:4"}, "begin with at least one"},
+    {{"--scaling", "4096:8192", "--flops", "1", "--fixed-global-batch"}, "no sample for each"},
+    {{"--scaling", "1:2", "--scheme", "lazy"}, "needs the mean"},
+    // It took minutes.
+    {{"--ranks", "1000003"}, "--ranks: Value 1000003 not in range"},
+    {{"--ranks", "2", "--format", "csv"}, "csv is for --scaling"},
+    {{"--ranks", "2", "--tuning", "/no/such"}, "cannot be read"},
+    {{"--ranks", "2", "--tuning", "/tmp"}, "/tmp: is a folder"},
+    // As `rondo train` does.
+    {{"--scaling", "8:8", "--flops", "1e12", "--scheme", "hierarchical", "--set",
+      "update.local_period=32", "--set", "update.group=8"},
+     "is not a multiple of the period below"},
+    {{"--ranks", "8", "--set", "data.name=fashion-mnist"}, "does not fit the images"},
+    {{"--ranks", "6", "--ranks-per-node", "4"}, "multiple of the ranks per node"},
+    {{"--ranks", "2", "--scheme", "k_step"}, "--scaling"},
+    {{"--ranks", "2", "--tau", "2"}, "--scaling"},
+    {{"--ranks", "2", "--metrics", "f"}, "--scaling"},
+    {{"--ranks", "2", "--batch-per-rank", "2"}, "--scaling"},
+    {{"--ranks", "2", "--fixed-global-batch"}, "--scaling"},
+    {{"--scaling", "1:2", "--flops", "1", "--tau", "2"},
+     "--tau and --metrics have no effect with update.scheme = "
+     "\"synchronous\""},
+    {{"--scaling", "1:2", "--flops", "1", "--metrics", "f"}, "have no effect"},
+    {{"--scaling", "1:2", "--memory-limit", "1K"}, "--memory"},
+    {{"--scaling", "1:2", "--measurements", "1"}, "--measure"},
+    {{"--scaling", "1:2", "--ranks", "2"}, "--ranks"},
+    {{"--scaling", "1:2", "--strategy", "best"}, "--strategy"}};
 
-class PlanMistakeTest : public PlanTest, public testing::WithParamInterface<Mistake> {};
-
-TEST_P(PlanMistakeTest, IsRefused) {
-  const Ended ended = plan(GetParam().arguments);
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), testing::ElementsAre(HasSubstr(GetParam().said)));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Questions, PlanMistakeTest,
-    testing::Values(
-        Mistake{"Nothing", {}, "--ranks is required"},
-        Mistake{"NoRange", {"--scaling", "4"}, "write one like 1:4096"},
-        Mistake{"Backwards", {"--scaling", "4:2"}, "not behind their end"},
-        Mistake{"BackwardsWithRate", {"--scaling", "4:2", "--flops", "1"}, "not behind their end"},
-        Mistake{"FromZero", {"--scaling", "0:4"}, "begin with at least one"},
-        Mistake{"TooFewSamples",
-                {"--scaling", "4096:8192", "--flops", "1", "--fixed-global-batch"},
-                "no sample for each"},
-        Mistake{"NoWindow", {"--scaling", "1:2", "--scheme", "lazy"}, "needs the mean"},
-        // It took minutes.
-        Mistake{"Ranks", {"--ranks", "1000003"}, "--ranks: Value 1000003 not in range"},
-        Mistake{"Csv", {"--ranks", "2", "--format", "csv"}, "csv is for --scaling"},
-        Mistake{"Tuning", {"--ranks", "2", "--tuning", "/no/such"}, "cannot be read"},
-        Mistake{"TuningFolder", {"--ranks", "2", "--tuning", "/tmp"}, "/tmp: is a folder"},
-        // As `rondo train` does.
-        Mistake{"Scheme",
-                {"--scaling", "8:8", "--flops", "1e12", "--scheme", "hierarchical", "--set",
-                 "update.local_period=32", "--set", "update.group=8"},
-                "is not a multiple of the period below"},
-        Mistake{"Model",
-                {"--ranks", "8", "--set", "data.name=fashion-mnist"},
-                "does not fit the images"},
-        Mistake{
-            "Nodes", {"--ranks", "6", "--ranks-per-node", "4"}, "multiple of the ranks per node"}),
-    [](const auto& mistake) { return std::string(mistake.param.name); });
-
-INSTANTIATE_TEST_SUITE_P(
-    Options, PlanMistakeTest,
-    testing::Values(Mistake{"Scheme", {"--ranks", "2", "--scheme", "k_step"}, "--scaling"},
-                    Mistake{"Tau", {"--ranks", "2", "--tau", "2"}, "--scaling"},
-                    Mistake{"Metrics", {"--ranks", "2", "--metrics", "f"}, "--scaling"},
-                    Mistake{"Batch", {"--ranks", "2", "--batch-per-rank", "2"}, "--scaling"},
-                    Mistake{"Strong", {"--ranks", "2", "--fixed-global-batch"}, "--scaling"},
-                    Mistake{"TauOfNothing",
-                            {"--scaling", "1:2", "--flops", "1", "--tau", "2"},
-                            "--tau and --metrics have no effect with update.scheme = "
-                            "\"synchronous\""},
-                    Mistake{"MetricsOfNothing",
-                            {"--scaling", "1:2", "--flops", "1", "--metrics", "f"},
-                            "have no effect"},
-                    Mistake{"Memory", {"--scaling", "1:2", "--memory-limit", "1K"}, "--memory"},
-                    Mistake{"Measured", {"--scaling", "1:2", "--measurements", "1"}, "--measure"},
-                    Mistake{"Ranks", {"--scaling", "1:2", "--ranks", "2"}, "--ranks"},
-                    Mistake{"Strategy", {"--scaling", "1:2", "--strategy", "best"}, "--strategy"}),
-    [](const auto& mistake) { return std::string(mistake.param.name); });
-
-TEST_F(PlanTest, RefusesATuningWithoutLevels) {
+TEST_F(PlanTest, RefusesWhatMakesNoSense) {
+  for (const Mistake& mistake : mistakes) expect_refused(plan(mistake.arguments), 2, mistake.said);
   write("no.json", "{}");
-  const Ended ended = plan({"--ranks", "2", "--tuning", folder() / "no.json"});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.err, HasSubstr("has no levels"));
+  expect_refused(plan({"--ranks", "2", "--tuning", folder() / "no.json"}), 2, "has no levels");
 }
 
 TEST_F(PlanTest, TakesAFileThatStandsBehindASetting) {

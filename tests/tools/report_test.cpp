@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "support/program.hpp"
 #include "support/reported_runs.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::report_test {
 namespace {
@@ -27,11 +27,6 @@ using testing::SizeIs;
 using testing::StartsWith;
 
 using Json = nlohmann::json;
-
-std::string text_of(const fs::path& file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 class ReportTest : public testing::Test {
  protected:
@@ -294,32 +289,21 @@ TEST_F(ReportTest, RefusesWhatIsNoRunAndWritesNothing) {
                                    {"empty", "there is no run in"},
                                    {"other.json", "is nothing that a report shows"},
                                    {"torn.json", "is nothing that a report shows"}}) {
-    const Ended ended = report({name});
-
-    EXPECT_EQ(ended.status, 2) << name;
-    EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr(said)));
+    expect_refused(report({name}), 2, said);
     EXPECT_FALSE(fs::exists(page()));
   }
 }
 
-TEST_F(ReportTest, SaysWhereItCannotWrite) {
+TEST_F(ReportTest, RefusesToWriteWhereThereIsNoFolderOrAFileOfARun) {
   write_run(at("run"), {});
+  const fs::path metrics = at("run") / "metrics.jsonl";
+  const std::string before = text_of(metrics);
 
-  const Ended ended = rondo({"report", at("run"), "--out", at("absent") / "page.html"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("there is no folder")));
-}
-
-TEST_F(ReportTest, ReplacesNoFileOfARun) {
-  write_run(at("run"), {});
-  const std::string before = text_of(at("run") / "metrics.jsonl");
-
-  const Ended ended = rondo({"report", at("run"), "--out", at("run") / "metrics.jsonl"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("a file that a run or a comparison needs")));
-  EXPECT_EQ(text_of(at("run") / "metrics.jsonl"), before);
+  expect_refused(rondo({"report", at("run"), "--out", at("absent") / "page.html"}), 2,
+                 "there is no folder");
+  expect_refused(rondo({"report", at("run"), "--out", metrics}), 2,
+                 "a file that a run or a comparison needs");
+  EXPECT_EQ(text_of(metrics), before);
 }
 
 }  // namespace

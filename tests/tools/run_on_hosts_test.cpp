@@ -14,6 +14,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::run_on_hosts_test {
 namespace {
@@ -28,14 +29,10 @@ using testing::UnorderedElementsAre;
 class RunOnHostsTest : public testing::Test {
  protected:
   /// The command of a job on "localhost" and 127.0.0.1.
-  [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& options,
-                                                 const std::vector<std::string>& program,
-                                                 const std::string& hosts = two_hosts) const {
-    std::vector<std::string> words = {"run", "--hosts", hosts, "--agent", "sh " + agent_};
-    words.insert(words.end(), options.begin(), options.end());
-    words.emplace_back("--");
-    words.insert(words.end(), program.begin(), program.end());
-    return rondo_command(words);
+  [[nodiscard]] Words command(const Words& options, const Words& program,
+                              const std::string& hosts = two_hosts) const {
+    const Words words = {"run", "--hosts", hosts, "--agent", "sh " + agent_};
+    return rondo_command(joined(joined(words, options), joined({"--"}, program)));
   }
 
   [[nodiscard]] Ended run_shell(int ranks, const std::string& script) const {
@@ -81,12 +78,10 @@ TEST_F(RunOnHostsTest, TakesALoginScriptThatPrintsWithoutALineBreak) {
 
 // The status was 0, and nothing was said.
 TEST_F(RunOnHostsTest, FailsWhereTheOutputOfTheFirstHostIsLost) {
-  std::vector<std::string> words = {"sh", "-c", R"(exec "$0" "$@" >/dev/full)"};
-  for (const std::string& word : command({"-n", "1"}, {"sh", "-c", "echo rank"}, "localhost")) {
-    words.push_back(word);
-  }
+  const Words lost = {"sh", "-c", R"(exec "$0" "$@" >/dev/full)"};
 
-  const Ended ended = Program(words).wait();
+  const Ended ended =
+      Program(joined(lost, command({"-n", "1"}, {"sh", "-c", "echo rank"}, "localhost"))).wait();
 
   EXPECT_EQ(ended.status, 1);
   EXPECT_EQ(lines(ended.err).back(),
@@ -102,11 +97,10 @@ TEST_F(RunOnHostsTest, LetsRanksFindEachOther) {
 
 // Agents had been started before.
 TEST_F(RunOnHostsTest, RefusesTextThatIsNoUtf8) {
-  const Ended ended = Program(command({}, {"echo", "gr\xfcn"})).wait();
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_EQ(ended.err,
-            "rondo: \"gr\uFFFDn\" is not UTF-8, so that it cannot be sent to other hosts; give the "
-            "ranks another text, or put it into a file that they read\n");
+  expect_refused(
+      Program(command({}, {"echo", "gr\xfcn"})).wait(), 2,
+      "rondo: \"gr\uFFFDn\" is not UTF-8, so that it cannot be sent to other hosts; give "
+      "the ranks another text, or put it into a file that they read");
 }
 
 TEST_F(RunOnHostsTest, ShowsTheSecretToNobody) {
@@ -143,9 +137,8 @@ TEST_F(RunOnHostsTest, ForwardsSignalsToTheRanks) {
 }
 
 TEST_F(RunOnHostsTest, AnAgentThatDoesNotExistIsNotFound) {
-  const Ended ended = rondo({"run", "--hosts", "a,b", "--agent", "no-such-agent", "--", "true"});
-  EXPECT_EQ(ended.status, 127);
-  EXPECT_THAT(lines(ended.err), ElementsAre(StartsWith("rondo: cannot execute 'no-such-agent'")));
+  expect_refused(rondo({"run", "--hosts", "a,b", "--agent", "no-such-agent", "--", "true"}), 127,
+                 "rondo: cannot execute 'no-such-agent'");
 }
 
 // As a login script does that exits, or a command that sshd was told to run instead.
@@ -283,19 +276,15 @@ TEST_F(RunOnHostsTest, NamesAHostThatCannotBeReached) {
 }
 
 TEST_F(RunOnHostsTest, RefusesWhatMakesNoSense) {
-  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+  const std::vector<Mistake> mistakes = {
       {{"--hosts", "a,a"}, "names a twice"},
       {{"--hosts", "a,-b"}, "'-b' is no host"},
       {{"--hosts", "a,b", "-n", "1"}, "fewer than the 2 hosts"},
       {{"--hosts", "a,b", "--fake-nodes", "2"}, "--fake-nodes is about one machine"},
       {{"--hosts", "a", "--agent", " "}, "--agent names no command"}};
-  for (const auto& [options, text] : cases) {
-    std::vector<std::string> words = {"run"};
-    words.insert(words.end(), options.begin(), options.end());
-    words.insert(words.end(), {"--", "true"});
-    const Ended ended = rondo(words);
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_THAT(ended.err, HasSubstr(text));
+  for (const Mistake& mistake : mistakes) {
+    const Words options = joined({"run"}, mistake.arguments);
+    expect_refused(rondo(joined(options, {"--", "true"})), 2, mistake.said);
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::run_test {
 namespace {
@@ -50,18 +51,12 @@ TEST(RunTest, TellsEachRankItsPlace) {
   EXPECT_THAT(lines(ended.out), UnorderedElementsAre("0 of 3", "1 of 3", "2 of 3"));
 }
 
-TEST(RunTest, GivesAllRanksOneCoordinatorOf128Bits) {
-  const Ended ended = run_shell(2, "echo $RONDO_COORDINATOR");
-  const auto coordinators = lines(ended.out);
+TEST(RunTest, GivesAllRanksOfAJobOneCoordinatorOf128Bits) {
+  const auto coordinators = lines(run_shell(2, "echo $RONDO_COORDINATOR").out);
   ASSERT_THAT(coordinators, SizeIs(2));
   EXPECT_EQ(coordinators[0], coordinators[1]);
   EXPECT_THAT(coordinators[0], testing::MatchesRegex("local:[0-9a-f]{32}"));
-}
-
-TEST(RunTest, GivesEveryJobACoordinatorOfItsOwn) {
-  const Ended first = run_shell(1, "echo $RONDO_COORDINATOR");
-  const Ended second = run_shell(1, "echo $RONDO_COORDINATOR");
-  EXPECT_NE(first.out, second.out);
+  EXPECT_NE(lines(run_shell(1, "echo $RONDO_COORDINATOR").out).at(0), coordinators[0]);
 }
 
 TEST(RunTest, LetsFakeNodesMeetOverLoopback) {
@@ -107,17 +102,11 @@ TEST(RunTest, TakesFakeNodesFromTheEnvironment) {
   EXPECT_THAT(lines(ended.out), testing::Each(StartsWith("tcp:127.0.0.1:"))) << ended.err;
 }
 
-TEST(RunTest, SetsTheThreadsOfOpenMpToThoseOfTheRank) {
-  const Ended ended = rondo({"run", "-n", "1", "--threads", "1", "--", "sh", "-c",
-                             "echo $RONDO_THREADS $OMP_NUM_THREADS"});
-  EXPECT_EQ(ended.out, "1 1\n");
-}
-
-TEST(RunTest, LeavesAnOmpNumThreadsOfTheUserAlone) {
-  const Ended ended =
-      rondo({"run", "-n", "1", "--threads", "1", "--", "sh", "-c", "echo $OMP_NUM_THREADS"},
-            {{"OMP_NUM_THREADS", "7"}});
-  EXPECT_EQ(ended.out, "7\n");
+TEST(RunTest, SetsTheThreadsOfOpenMpToThoseOfTheRankUnlessTheUserHas) {
+  const Words run = {
+      "run", "-n", "1", "--threads", "1", "--", "sh", "-c", "echo $RONDO_THREADS $OMP_NUM_THREADS"};
+  EXPECT_EQ(rondo(run).out, "1 1\n");
+  EXPECT_EQ(rondo(run, {{"OMP_NUM_THREADS", "7"}}).out, "1 7\n");
 }
 
 TEST(RunTest, BindsRanksToDisjointCores) {
@@ -184,14 +173,9 @@ TEST(RunTest, StartsProgramsThatTheLimitOfFileSizesEnds) {
   EXPECT_EQ(run_shell(1, "kill -XFSZ $$; exit 0").status, 128 + SIGXFSZ);
 }
 
-TEST(RunTest, TakesStatusFourForAConsequenceOfAnotherFailure) {
-  const Ended ended = run_shell(3, "[ $RONDO_RANK = 1 ] && kill -11 $$; exit 4");
-  EXPECT_EQ(ended.status, 128 + 11);
-}
-
-TEST(RunTest, EndsWithStatusFourWhenThatIsAllThatHappened) {
-  const Ended ended = run_shell(2, "exit $((4 * RONDO_RANK))");
-  EXPECT_EQ(ended.status, 4);
+TEST(RunTest, TakesStatusFourForAConsequenceUnlessThatIsAllThatHappened) {
+  EXPECT_EQ(run_shell(3, "[ $RONDO_RANK = 1 ] && kill -11 $$; exit 4").status, 128 + 11);
+  EXPECT_EQ(run_shell(2, "exit $((4 * RONDO_RANK))").status, 4);
 }
 
 TEST(RunTest, ForwardsSignalsToTheRanks) {
@@ -267,14 +251,10 @@ TEST(RunTest, LeavesNoRankBehindWhenItIsKilled) {
 // A job whose ranks reduce until somebody ends it; returns once they do.
 class EndlessJob {
  public:
-  explicit EndlessJob(const std::vector<std::string>& options)
-      : program_([&] {
-          std::vector<std::string> arguments = {"run", "-n", "2", "--bind", "none"};
-          arguments.insert(arguments.end(), options.begin(), options.end());
-          arguments.insert(arguments.end(), {"--", rondo_path(), "bench", "allreduce", "--sizes",
-                                             "4M", "--iterations", "1000000"});
-          return rondo_command(arguments);
-        }()) {
+  explicit EndlessJob(const Words& options)
+      : program_(rondo_command(joined(joined({"run", "-n", "2", "--bind", "none"}, options),
+                                      {"--", rondo_path(), "bench", "allreduce", "--sizes", "4M",
+                                       "--iterations", "1000000"}))) {
     program_.errors_until("# rank 0 may use");
   }
 
@@ -285,8 +265,7 @@ class EndlessJob {
 };
 
 nlohmann::json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return nlohmann::json::parse(file);
+  return nlohmann::json::parse(text_of(path));
 }
 
 TEST(RunTest, WritesTheFlightRecordsOfRanksThatWereKilled) {
@@ -310,9 +289,7 @@ TEST(RunTest, WritesTheFlightRecordsOfRanksThatWereKilled) {
 
 TEST(RunTest, WritesNoFlightRecordUnlessTold) {
   EndlessJob job({});
-  const auto ranks = job.program().children();
-  ASSERT_THAT(ranks, SizeIs(2));
-  for (const pid_t rank : ranks) kill(rank, SIGKILL);
+  for (const pid_t rank : job.program().children()) kill(rank, SIGKILL);
   const Ended ended = job.program().wait();
   EXPECT_THAT(ended.err, testing::Not(HasSubstr("flight")));
 }
@@ -340,11 +317,8 @@ TEST(RunTest, SaysNothingOfFlightRecordsThatNobodyMade) {
 }
 
 TEST(RunTest, SaysThatACommandIsNotFound) {
-  const Ended ended = rondo({"run", "-n", "2", "--", "no-such-program"});
-  EXPECT_EQ(ended.status, 127);
-  EXPECT_THAT(
-      lines(ended.err),
-      testing::ElementsAre("rondo: cannot execute 'no-such-program': No such file or directory"));
+  expect_refused(rondo({"run", "-n", "2", "--", "no-such-program"}), 127,
+                 "rondo: cannot execute 'no-such-program': No such file or directory");
 }
 
 TEST(RunTest, AllowsMoreThreadsThanCoresWhenTold) {

@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -15,7 +13,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
-#include "tools/small_run.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::short_runs_test {
 namespace {
@@ -24,7 +22,6 @@ namespace fs = std::filesystem;
 
 using testing::AllOf;
 using testing::Contains;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
 using testing::Not;
@@ -36,30 +33,20 @@ class ShortRunTest : public testing::Test {
   ShortRunTest() { scratch_.write("experiment.toml", small_run()); }
 
   [[nodiscard]] fs::path folder() const { return scratch_.path() / "run"; }
-  [[nodiscard]] std::vector<std::string> words_of(const std::string& command,
-                                                  const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {
-        command, scratch_.path() / "experiment.toml", "--out", folder(), "-n", "2", "--threads",
-        "1"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+  [[nodiscard]] Words words_of(const std::string& command, const Words& more) const {
+    return joined({command, scratch_.path() / "experiment.toml", "--out", folder(), "-n", "2",
+                   "--threads", "1"},
+                  more);
   }
-  [[nodiscard]] Ended run(const std::string& command, const std::vector<std::string>& more) const {
+  [[nodiscard]] Ended run(const std::string& command, const Words& more) const {
     return rondo(words_of(command, more));
   }
   [[nodiscard]] Json file(const std::string& name) const {
-    std::ifstream stream(folder() / name);
-    return Json::parse(stream, nullptr, false);
+    return Json::parse(text_of(folder() / name), nullptr, false);
   }
   /// The lines of metrics.jsonl for events of that name.
   [[nodiscard]] std::vector<Json> events(const std::string& name) const {
-    std::vector<Json> found;
-    std::ifstream stream(folder() / "metrics.jsonl");
-    for (std::string line; std::getline(stream, line);) {
-      const Json event = Json::parse(line, nullptr, false);
-      if (event.is_object() && event["event"] == name) found.push_back(event);
-    }
-    return found;
+    return events_in(text_of(folder() / "metrics.jsonl"), name);
   }
 
  private:
@@ -155,17 +142,15 @@ TEST_F(FindRateTest, IsShownByAReport) {
   const Ended ended = rondo({"report", folder()});
 
   EXPECT_EQ(ended.status, 0) << ended.err;
-  std::ifstream page(folder() / "report.html");
-  const std::string text{std::istreambuf_iterator<char>(page), {}};
-  EXPECT_THAT(text, HasSubstr("Learning-rate sweep, run"));
+  EXPECT_THAT(text_of(folder() / "report.html"), HasSubstr("Learning-rate sweep, run"));
 }
 
 TEST_F(FindRateTest, RefusesWhatIsNoSweep) {
-  EXPECT_THAT(lines(run("find-rate", {"--from", "1", "--to", "0.1"}).err),
-              ElementsAre(HasSubstr("--from 1 must be smaller than --to 0.1")));
-  EXPECT_THAT(lines(run("find-rate", {"--set", "update.scheme=cyclic"}).err),
-              ElementsAre(HasSubstr("ranks that step together")));
-  EXPECT_EQ(run("find-rate", {"--steps", "2"}).status, 2);
+  expect_refused(run("find-rate", {"--from", "1", "--to", "0.1"}), 2,
+                 "--from 1 must be smaller than --to 0.1");
+  expect_refused(run("find-rate", {"--set", "update.scheme=cyclic"}), 2,
+                 "ranks that step together");
+  expect_refused(run("find-rate", {"--steps", "2"}), 2, "--steps: Value 2 not in range");
   EXPECT_FALSE(fs::exists(folder()));
 }
 
@@ -195,21 +180,12 @@ TEST_F(ProfiledRunTest, LeavesATraceOfEveryRankAndATable) {
 }
 
 TEST_F(ProfiledRunTest, ComputesTheSameAsWithoutAProfile) {
-  const auto last_hash = [&] {
-    std::ifstream stream(folder() / "metrics.jsonl");
-    std::string hash;
-    for (std::string line; std::getline(stream, line);) {
-      const Json event = Json::parse(line);
-      if (event["event"] == "epoch") hash = event["parameter_hash"];
-    }
-    return hash;
-  };
   ASSERT_EQ(run("train", {"--profile", "--profile-steps", "1:4"}).status, 0);
-  const std::string profiled = last_hash();
+  const std::string profiled = events("epoch").back()["parameter_hash"];
   fs::remove_all(folder());
   ASSERT_EQ(run("train", {}).status, 0);
 
-  EXPECT_EQ(profiled, last_hash());
+  EXPECT_EQ(events("epoch").back()["parameter_hash"], profiled);
 }
 
 TEST_F(ProfiledRunTest, SaysWhenTheRunWasTooShort) {
@@ -237,10 +213,8 @@ TEST_F(ProfiledRunTest, SaysWhyARankCannotWriteItsTrace) {
 
 // The profiled steps are over when the first epoch ends.
 TEST_F(ProfiledRunTest, IsWrittenWhenTheRunIsStoppedAndStaysWhenItGoesOn) {
-  const std::vector<std::string> profile = {"--profile", "--profile-steps", "2:3"};
-  std::vector<std::string> words = words_of("train", profile);
-  words.insert(words.end(), {"--set", "train.epochs=100000"});
-  Program program(rondo_command(words));
+  const Words endless = {"--profile", "--profile-steps", "2:3", "--set", "train.epochs=100000"};
+  Program program(rondo_command(words_of("train", endless)));
   program.output_until("epoch 1/");
   program.send(SIGTERM);
   const Ended stopped = program.wait();
@@ -252,10 +226,8 @@ TEST_F(ProfiledRunTest, IsWrittenWhenTheRunIsStoppedAndStaysWhenItGoesOn) {
 
   const std::string before_step = "stopped as asked after step ";
   const std::string step = stopped.err.substr(stopped.err.find(before_step) + before_step.size());
-  std::vector<std::string> more = profile;
-  more.insert(more.end(), {"--resume", "auto", "--set", "train.epochs=100000", "--set",
-                           "train.max_steps=" + step.substr(0, step.find(';'))});
-  const Ended resumed = run("train", more);
+  const std::string here = "train.max_steps=" + step.substr(0, step.find(';'));
+  const Ended resumed = run("train", joined(endless, {"--resume", "auto", "--set", here}));
 
   EXPECT_EQ(resumed.status, 0) << resumed.err;
   EXPECT_THAT(resumed.out,
@@ -265,16 +237,11 @@ TEST_F(ProfiledRunTest, IsWrittenWhenTheRunIsStoppedAndStaysWhenItGoesOn) {
 
 // A flight record keeps the last 1,024 operations; it was written at the end of such a run.
 TEST_F(ProfiledRunTest, HasTheCollectivesOfARangeInWhichTheRunWasResumed) {
-  const std::vector<std::string> small_steps = {
-      "--set", "data.training=1000", "--set", "train.global_batch=2",
-      "--set", "train.epochs=1",     "--set", "checkpoint.every_epochs=1"};
-  std::vector<std::string> first = small_steps;
-  first.insert(first.end(), {"--set", "train.max_steps=2"});
-  ASSERT_EQ(run("train", first).status, 0);
-
-  std::vector<std::string> rest = small_steps;
-  rest.insert(rest.end(), {"--resume", "auto", "--profile", "--profile-steps", "2:3"});
-  const Ended resumed = run("train", rest);
+  const Words small_steps = {"--set", "data.training=1000", "--set", "train.global_batch=2",
+                             "--set", "train.epochs=1",     "--set", "checkpoint.every_epochs=1"};
+  const Words rest = {"--resume", "auto", "--profile", "--profile-steps", "2:3"};
+  ASSERT_EQ(run("train", joined(small_steps, {"--set", "train.max_steps=2"})).status, 0);
+  const Ended resumed = run("train", joined(small_steps, rest));
 
   EXPECT_EQ(resumed.status, 0) << resumed.err;
   EXPECT_EQ(file("profile.json")["steps"], 1);
@@ -287,10 +254,8 @@ TEST_F(ProfiledRunTest, HasTheCollectivesOfARangeInWhichTheRunWasResumed) {
 }
 
 TEST_F(ProfiledRunTest, RefusesARangeThatIsNone) {
-  const Ended ended = run("train", {"--profile", "--profile-steps", "3:2"});
-
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("--profile-steps: '3:2' is no range")));
+  expect_refused(run("train", {"--profile", "--profile-steps", "3:2"}), 2,
+                 "--profile-steps: '3:2' is no range");
   EXPECT_FALSE(fs::exists(folder()));
 }
 

@@ -18,7 +18,7 @@
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
-#include "tools/small_run.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::start_up_test {
 namespace {

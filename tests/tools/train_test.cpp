@@ -9,13 +9,13 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
-#include "tools/small_run.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::train_test {
 namespace {
@@ -43,21 +43,32 @@ class TrainTest : public testing::Test {
   [[nodiscard]] std::string config() const { return scratch_.path() / "experiment.toml"; }
   [[nodiscard]] std::string out() const { return scratch_.path() / "run"; }
 
-  [[nodiscard]] Ended train(const std::vector<std::string>& more) const {
-    return rondo(words_of_train(more));
+  [[nodiscard]] Ended train(const Words& more) const { return rondo(words_of_train(more)); }
+  [[nodiscard]] Words words_of_train(const Words& more) const {
+    return joined({"train", config(), "--out", out(), "--threads", "1"}, more);
   }
-  [[nodiscard]] std::vector<std::string> words_of_train(
-      const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"train", config(), "--out", out(), "--threads", "1"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+  // A run that trains until somebody ends it.
+  [[nodiscard]] std::vector<std::string> endless(const Words& more) const {
+    return rondo_command(joined(words_of_train(more), {"--set", "train.epochs=100000"}));
+  }
+  // As a rank of two that `rondo run` starts.
+  [[nodiscard]] Words under_run(const Words& more) const {
+    return joined({"run", "-n", "2", "--", rondo_path()}, words_of_train(more));
   }
 
+  // Files of the run's folder.
   [[nodiscard]] std::string file(const std::string& name) const {
-    std::ifstream stream(fs::path(out()) / name);
-    std::ostringstream text;
-    text << stream.rdbuf();
-    return text.str();
+    return text_of(fs::path(out()) / name);
+  }
+  [[nodiscard]] bool has(const std::string& name) const {
+    return fs::exists(fs::path(out()) / name);
+  }
+  void leave(const std::string& name, const std::string& text) const {
+    fs::create_directory(out());
+    std::ofstream(fs::path(out()) / name) << text;
+  }
+  [[nodiscard]] nlohmann::json first_event() const {
+    return events_in(file("metrics.jsonl")).at(0);
   }
 
  private:
@@ -76,19 +87,17 @@ std::vector<std::string> complaints(const std::string& err) {
   return result;
 }
 
-std::vector<std::string> events_of(const std::string& text) {
-  std::vector<std::string> events;
-  for (const std::string& line : lines(text)) {
-    events.push_back(nlohmann::json::parse(line)["event"].get<std::string>());
-  }
-  return events;
+std::vector<std::string> kinds_of_events(const std::string& text) {
+  std::vector<std::string> kinds;
+  for (const auto& event : events_in(text)) kinds.push_back(event["event"]);
+  return kinds;
 }
 
 TEST_F(TrainTest, LeavesConfigurationMetricsAndModelInItsFolder) {
   const Ended ended = train({"-n", "2"});
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(file("config.toml"), HasSubstr("weight_decay"));
-  const auto events = events_of(file("metrics.jsonl"));
+  const auto events = kinds_of_events(file("metrics.jsonl"));
   EXPECT_EQ(events.front(), "start");
   EXPECT_EQ(events.back(), "end");
   EXPECT_EQ(std::ranges::count(events, "epoch"), 2);
@@ -97,13 +106,8 @@ TEST_F(TrainTest, LeavesConfigurationMetricsAndModelInItsFolder) {
 
 // A single sample for two ranks has to be split.
 TEST_F(TrainTest, WritesTheGridThatThePlannerChoseAndRepeatsTheRunFromIt) {
-  const auto last_hash = [](const std::string& metrics) {
-    std::string hash;
-    for (const std::string& line : lines(metrics)) {
-      const auto event = nlohmann::json::parse(line);
-      if (event["event"] == "epoch") hash = event["parameter_hash"].get<std::string>();
-    }
-    return hash;
+  const auto last_hash = [this](const std::string& folder) {
+    return events_in(file(folder + "metrics.jsonl"), "epoch").back()["parameter_hash"];
   };
   const Ended ended = train({"-n", "2", "--set", "grid.plan=auto", "--set", "train.global_batch=1",
                              "--set", "train.max_steps=3"});
@@ -116,8 +120,8 @@ TEST_F(TrainTest, WritesTheGridThatThePlannerChoseAndRepeatsTheRunFromIt) {
 
   ASSERT_EQ(repeated.status, 0) << repeated.err;
   EXPECT_EQ(file("../run-again/config.toml"), file("config.toml"));
-  EXPECT_NE(last_hash(file("metrics.jsonl")), "");
-  EXPECT_EQ(last_hash(file("../run-again/metrics.jsonl")), last_hash(file("metrics.jsonl")));
+  EXPECT_TRUE(last_hash("").is_string());
+  EXPECT_EQ(last_hash("../run-again/"), last_hash(""));
 }
 
 TEST_F(TrainTest, TrainsOnFakeNodesAndSaysWhatWasInjected) {
@@ -127,7 +131,7 @@ TEST_F(TrainTest, TrainsOnFakeNodesAndSaysWhatWasInjected) {
   ASSERT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(file("config.toml"), HasSubstr("fake_nodes = 2"));
   EXPECT_THAT(file("config.toml"), HasSubstr("latency_us = 3.0"));
-  const auto start = nlohmann::json::parse(lines(file("metrics.jsonl")).front());
+  const auto start = first_event();
   EXPECT_EQ(start["nodes"], 2);
   EXPECT_THAT(start["route"].get<std::string>(), HasSubstr("injected: 3 us"));
   EXPECT_THAT(ended.out, HasSubstr("injected: 3 us"));
@@ -135,20 +139,19 @@ TEST_F(TrainTest, TrainsOnFakeNodesAndSaysWhatWasInjected) {
 
 // They were said to be none.
 TEST_F(TrainTest, SaysWhatTheLauncherHasInjected) {
-  const Ended ended =
-      rondo({"run", "-n", "2", "--fake-nodes", "2", "--fabric", "shm", "--latency-us", "3", "--",
-             rondo_path(), "train", "--threads", "1", "--out", out(), config()});
+  const Ended ended = rondo(joined({"run", "-n", "2", "--fake-nodes", "2", "--fabric", "shm",
+                                    "--latency-us", "3", "--", rondo_path()},
+                                   words_of_train({})));
 
   ASSERT_EQ(ended.status, 0) << ended.err;
-  const auto start = nlohmann::json::parse(lines(file("metrics.jsonl")).front());
-  EXPECT_EQ(start["injected"], nlohmann::json({"3 us of latency between nodes"}));
+  EXPECT_EQ(first_event()["injected"], nlohmann::json({"3 us of latency between nodes"}));
 }
 
 TEST_F(TrainTest, TakesFakeNodesFromTheConfiguration) {
   const Ended ended =
       train({"-n", "2", "--set", "transport.fake_nodes=2", "--set", "transport.fabric=shm"});
   ASSERT_EQ(ended.status, 0) << ended.err;
-  EXPECT_EQ(nlohmann::json::parse(lines(file("metrics.jsonl")).front())["nodes"], 2);
+  EXPECT_EQ(first_event()["nodes"], 2);
 }
 
 TEST_F(TrainTest, WritesPlainLinesWhenNotOnATerminal) {
@@ -185,7 +188,7 @@ TEST_F(TrainTest, WritesOfAResumedRunOnlyWhatItAddsAsJson) {
   const Ended longer = train({"-n", "2", "--resume", "auto", "--format", "json", "--set",
                               "checkpoint.every_epochs=1", "--set", "train.epochs=3"});
   ASSERT_EQ(longer.status, 0) << longer.err;
-  const auto events = events_of(longer.out);
+  const auto events = kinds_of_events(longer.out);
   EXPECT_EQ(events.front(), "resume");
   EXPECT_EQ(std::ranges::count(events, "epoch"), 1);
   EXPECT_EQ(events.back(), "end");
@@ -197,32 +200,26 @@ TEST_F(TrainTest, TrainsWhereItsWordsAreLost) {
   const Ended ended =
       rondo_redirected("2>/dev/full", words_of_train({"-n", "2", "--format", "json"}));
   EXPECT_EQ(ended.status, 0);
-  EXPECT_THAT(events_of(ended.out), Contains("end"));
-  EXPECT_TRUE(fs::exists(fs::path(out()) / "model.safetensors"));
+  EXPECT_THAT(kinds_of_events(ended.out), Contains("end"));
+  EXPECT_TRUE(has("model.safetensors"));
 }
 
-// The model is there, and the message has the reason of the first write that failed.
-TEST_F(TrainTest, TrainsAndFailsWhereItsOutputIsLost) {
-  const Ended ended = rondo_redirected(">/dev/full", words_of_train({"-n", "2"}));
-  EXPECT_EQ(ended.status, 1);
-  EXPECT_THAT(complaints(ended.err),
-              Contains("rondo: rank 0: cannot write to standard output: No space left on device"));
-  EXPECT_TRUE(fs::exists(fs::path(out()) / "model.safetensors"));
-}
-
-// The next file that is opened must not take the number of the closed stream: what is printed would
-// go into it.
-TEST_F(TrainTest, TrainsAndFailsWhereItsOutputIsClosed) {
-  const Ended ended = rondo_redirected(">&-", words_of_train({"-n", "2"}));
-  EXPECT_EQ(ended.status, 1);
-  EXPECT_THAT(complaints(ended.err),
-              Contains("rondo: rank 0: cannot write to standard output: Bad file descriptor"));
-  EXPECT_TRUE(fs::exists(fs::path(out()) / "model.safetensors"));
+// The model is there, and the message has the reason of the first write that failed. The next file
+// that is opened must not take the number of a closed stream: what is printed would go into it.
+TEST_F(TrainTest, TrainsAndFailsWhereItsOutputIsLostOrClosed) {
+  for (const auto& [where, reason] :
+       {std::pair{">/dev/full", "No space left on device"}, {">&-", "Bad file descriptor"}}) {
+    fs::remove_all(out());
+    const Ended ended = rondo_redirected(where, words_of_train({"-n", "2"}));
+    EXPECT_EQ(ended.status, 1);
+    EXPECT_THAT(complaints(ended.err),
+                Contains(std::string("rondo: rank 0: cannot write to standard output: ") + reason));
+    EXPECT_TRUE(has("model.safetensors"));
+  }
 }
 
 TEST_F(TrainTest, IsARankUnderRondoRun) {
-  const Ended ended = rondo({"run", "-n", "2", "--", rondo_path(), "train", "--out", out(),
-                             "--threads", "1", "--format", "json", config()});
+  const Ended ended = rondo(under_run({"--format", "json"}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(nlohmann::json::parse(lines(ended.out).front())["ranks"], 2);
 }
@@ -235,96 +232,91 @@ TEST_F(TrainTest, NothingIsLeftOfARunThatHasCompleted) {
   EXPECT_EQ(again.status, 0) << again.err;
   EXPECT_THAT(lines(again.err),
               ElementsAre("rondo: " + out() + ": the run has completed; nothing is left to do"));
-  const Ended joined = rondo({"run", "-n", "2", "--", rondo_path(), "train", "--out", out(),
-                              "--threads", "1", "--resume", "auto", config()});
-  EXPECT_EQ(joined.status, 0) << joined.err;
-  EXPECT_THAT(joined.err, HasSubstr("nothing is left to do"));
+  const Ended as_ranks = rondo(under_run({"--resume", "auto"}));
+  EXPECT_EQ(as_ranks.status, 0) << as_ranks.err;
+  EXPECT_THAT(as_ranks.err, HasSubstr("nothing is left to do"));
   const Ended longer = train({"-n", "2", "--resume", "auto", "--set", "train.epochs=3"});
   EXPECT_EQ(longer.status, 2);
   EXPECT_THAT(longer.err, HasSubstr("holds a run that has completed, and no checkpoint"));
   EXPECT_EQ(file("metrics.jsonl"), metrics);
 }
 
-TEST_F(TrainTest, TakesSettingsFromTheCommandLine) {
-  const Ended ended = train({"-n", "1", "--set", "train.epochs=1", "--set", "train.seed=7"});
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
-}
-
-// "config is required", it said: the setting took the file, too.
-TEST_F(TrainTest, TakesAFileThatStandsBehindASetting) {
-  const Ended ended = rondo({"train", "-n", "1", "--set", "train.epochs=1", "--set", "train.seed=7",
-                             config(), "--out", out(), "--threads", "1"});
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
+// Behind a setting "config is required", it said: the setting took the file, too.
+TEST_F(TrainTest, TakesSettingsBeforeAndBehindTheFile) {
+  const Words settings = {"-n", "1", "--set", "train.epochs=1", "--set", "train.seed=7"};
+  const Words before = joined({"train"}, joined(settings, {config(), "--out", out()}));
+  for (const Words& words : {words_of_train(settings), joined(before, {"--threads", "1"})}) {
+    fs::remove_all(out());
+    const Ended ended = rondo(words);
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_THAT(file("config.toml"), AllOf(HasSubstr("epochs = 1"), HasSubstr("seed = 7")));
+  }
 }
 
 // The launcher reads it, and then every rank.
 TEST_F(TrainTest, RefusesAConfigurationThatCanBeReadOnlyOnce) {
-  const Ended ended = rondo({"train", "/dev/null", "--out", out()});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(ended.err, HasSubstr("/dev/null: every rank reads the configuration"));
+  expect_refused(rondo({"train", "/dev/null", "--out", out()}), 2,
+                 "/dev/null: every rank reads the configuration");
 }
 
-// A mistake that ends a run, the status, and the line that says so once for all ranks.
-struct Mistake {
-  const char* name;
-  std::vector<std::string> arguments;
+// A run that a mistake ends, the status, and the line that says so once for all ranks.
+struct EndedRun {
+  Words arguments;
   int status;
   const char* said;
 };
 
-class TrainMistakeTest : public TrainTest, public testing::WithParamInterface<Mistake> {};
-
-TEST_P(TrainMistakeTest, IsSaidOnce) {
-  const Ended ended = train(GetParam().arguments);
-  EXPECT_EQ(ended.status, GetParam().status);
-  EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr(GetParam().said)));
-}
-
 // LeNet-5's parameters take 241 KiB, and its gradients as many.
-INSTANTIATE_TEST_SUITE_P(
-    , TrainMistakeTest,
-    testing::Values(
-        Mistake{"Memory",
-                {"-n", "2", "--memory-limit", "400KiB"},
-                2,
-                "train.memory_limit: the array of gradients wants 246824 bytes, and 246824 of the "
-                "409600 allowed to a rank are in use"},
-        Mistake{"Data",
-                {"-n", "2", "--set", "data.name=fashion-mnist", "--set",
-                 "data.path=\"/no/such/folder\"", "--set", "data.training=10000", "--set",
-                 "data.test=1000"},
-                3,
-                "/no/such/folder"},
-        Mistake{"IdleKey",
-                {"-n", "2", "--set", "data.name=fashion-mnist"},
-                2,
-                "data.training: 128 has no effect with data.name"},
-        Mistake{"MicroBatches",
-                {"-n", "2", "--set", "train.accumulate=17"},
-                2,
-                "train.accumulate: 17 micro-batches are more than the 16 samples"},
-        Mistake{"ResumeNowhere",
-                {"-n", "2", "--resume", "/no/such/run"},
-                3,
-                "/no/such/run: there is no such folder; give the folder of a run"},
-        Mistake{"ResumeFile",
-                {"-n", "2", "--resume", "/proc/version"},
-                3,
-                "/proc/version: is a file, and a checkpoint is a folder"},
-        Mistake{"ResumeFromAVariableThatIsNotSet", {"--resume", ""}, 2, "--resume: is empty"},
-        Mistake{"Batch", {"-n", "3", "--set", "train.global_batch=2"}, 2, "global_batch"},
-        Mistake{"DecoderCpus",
-                {"-n", "2", "--set", "data.decoder_cpus=1023"},
-                2,
-                "data.decoder_cpus: none of these CPUs may be used"},
-        Mistake{"Allreduce",
-                {"-n", "2", "--set", "transport.allreduce=bogus"},
-                2,
-                "--set transport.allreduce=bogus: transport.allreduce: "},
-        Mistake{"Loss", {"-n", "2", "--set", "optimizer.learning_rate=1e30"}, 5, "step"}),
-    [](const auto& mistake) { return std::string(mistake.param.name); });
+const std::vector<EndedRun> ended_runs = {
+    {{"-n", "2", "--memory-limit", "400KiB"},
+     2,
+     "train.memory_limit: the array of gradients wants 246824 bytes, and 246824 of the "
+     "409600 allowed to a rank are in use"},
+    {{"-n", "2", "--set", "data.name=fashion-mnist", "--set", "data.path=\"/no/such/folder\"",
+      "--set", "data.training=10000", "--set", "data.test=1000"},
+     3,
+     "/no/such/folder"},
+    {{"-n", "2", "--set", "data.name=fashion-mnist"},
+     2,
+     "data.training: 128 has no effect with data.name"},
+    {{"-n", "2", "--set", "train.accumulate=17"},
+     2,
+     "train.accumulate: 17 micro-batches are more than the 16 samples"},
+    {{"-n", "2", "--resume", "/no/such/run"},
+     3,
+     "/no/such/run: there is no such folder; give the folder of a run"},
+    {{"-n", "2", "--resume", "/proc/version"},
+     3,
+     "/proc/version: is a file, and a checkpoint is a folder"},
+    {{"--resume", ""}, 2, "--resume: is empty"},
+    {{"-n", "3", "--set", "train.global_batch=2"}, 2, "global_batch"},
+    {{"-n", "2", "--set", "data.decoder_cpus=1023"},
+     2,
+     "data.decoder_cpus: none of these CPUs may be used"},
+    {{"-n", "2", "--set", "transport.allreduce=bogus"},
+     2,
+     "--set transport.allreduce=bogus: transport.allreduce: "},
+    {{"-n", "2", "--set", "inject.slow_ranks={'7'=2.0}"},
+     2,
+     "inject.slow_ranks: there is no rank 7 among 2"},
+    {{"-n", "2", "--fabric", "shm"}, 2, "add --fake-nodes 2"},
+    // By the launcher, before any rank starts.
+    {{"-n", "2", "--set", "train.epoch=1"}, 2, "did you mean 'epochs'?"},
+    {{"-n", "2", "--set", "transport.fabric=myrinet"},
+     2,
+     "transport.fabric: 'myrinet' is none of auto, tcp, ucx, "},
+    {{"-n", "2", "--set", "optimizer.learning_rate=1e30"}, 5, "step"}};
+
+// Where the run has not begun, nothing is left, so that the folder can be taken again.
+TEST_F(TrainTest, SaysAMistakeOnceAndLeavesNothing) {
+  for (const auto& [arguments, status, said] : ended_runs) {
+    const Ended ended = train(arguments);
+    EXPECT_EQ(ended.status, status) << said;
+    EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr(said)));
+    EXPECT_EQ(fs::exists(out()), status == 5) << said;
+    fs::remove_all(out());
+  }
+}
 
 TEST_F(TrainTest, TrainsWithinTheMemoryLimit) {
   const Ended ended = train({"-n", "1", "--set", "train.max_steps=1", "--memory-limit", "64MiB"});
@@ -335,15 +327,8 @@ TEST_F(TrainTest, TrainsWithinTheMemoryLimit) {
   EXPECT_THAT(file("config.toml"), HasSubstr("memory_limit = 67108864"));
 }
 
-TEST_F(TrainTest, RefusesAnUnknownKeyOnceBeforeRanksStart) {
-  const Ended ended = train({"-n", "2", "--set", "train.epoch=1"});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(AllOf(HasSubstr("epoch"), HasSubstr("epochs"))));
-}
-
 TEST_F(TrainTest, PrintsAConfigurationErrorOnceUnderRondoRun) {
-  const Ended ended =
-      rondo({"run", "-n", "2", "--", rondo_path(), "train", "--set", "train.epoch=1", config()});
+  const Ended ended = rondo(under_run({"--set", "train.epoch=1"}));
   EXPECT_EQ(ended.status, 2);
   EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("epochs")));
 }
@@ -367,36 +352,29 @@ TEST_F(TrainTest, TakesTheThreadsOfALauncherThatMayOversubscribe) {
       rondo({"run", "-n", "1", "--threads", std::to_string(threads), "--oversubscribe", "--",
              rondo_path(), "train", "--out", out(), "--set", "train.max_steps=1", config()});
   ASSERT_EQ(ended.status, 0) << ended.err;
-  EXPECT_EQ(nlohmann::json::parse(lines(file("metrics.jsonl")).front())["threads"], threads);
+  EXPECT_EQ(first_event()["threads"], threads);
 }
 
 TEST_F(TrainTest, RefusesAFolderThatCannotBeMade) {
-  const Ended ended = rondo({"train", "-n", "2", "--out", config() + "/below", config()});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("cannot make the run folder")));
+  expect_refused(rondo({"train", "-n", "2", "--out", config() + "/below", config()}), 2,
+                 "cannot make the run folder");
 }
 
 TEST_F(TrainTest, RefusesTheFolderOfAnotherRun) {
-  fs::create_directory(out());
-  std::ofstream(fs::path(out()) / "metrics.jsonl") << "{}\n";
-  const Ended ended = train({"-n", "2"});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err), ElementsAre(HasSubstr("choose another folder, or remove it")));
+  leave("metrics.jsonl", "{}\n");
+  expect_refused(train({"-n", "2"}), 2, "choose another folder, or remove it");
   EXPECT_EQ(file("metrics.jsonl"), "{}\n");
 }
 
 TEST_F(TrainTest, DoesNotOverwriteAnotherConfiguration) {
-  fs::create_directory(out());
-  std::ofstream(fs::path(out()) / "config.toml") << "# mine\n";
-  const Ended ended = train({"-n", "1"});
-  EXPECT_EQ(ended.status, 2);
+  leave("config.toml", "# mine\n");
+  EXPECT_EQ(train({"-n", "1"}).status, 2);
   EXPECT_EQ(file("config.toml"), "# mine\n");
 }
 
 // The launcher took a log without its first line for that of a run which had never begun.
 TEST_F(TrainTest, LeavesItsFilesAlsoIfTheLogIsEmptiedMeanwhile) {
-  Program program(rondo_command({"train", "-n", "1", "--threads", "1", "--out", out(), "--set",
-                                 "train.epochs=100000", config()}));
+  Program program(endless({"-n", "1"}));
   program.output_until("epoch 2/");
   fs::resize_file(fs::path(out()) / "metrics.jsonl", 0);
   program.send(SIGTERM);
@@ -408,10 +386,9 @@ TEST_F(TrainTest, LeavesItsFilesAlsoIfTheLogIsEmptiedMeanwhile) {
 
 // SIGXFSZ ended it, without a word, and half a file was left.
 TEST_F(TrainTest, SaysThatTheLimitOfFileSizesIsTooLow) {
-  std::vector<std::string> words = {"sh", "-c", "ulimit -f 1; exec \"$@\"", "sh", rondo_path()};
-  for (const std::string& word : words_of_train({"-n", "1"})) words.push_back(word);
+  const Words limited = {"sh", "-c", "ulimit -f 1; exec \"$@\"", "sh", rondo_path()};
 
-  const Ended ended = Program(words).wait();
+  const Ended ended = Program(joined(limited, words_of_train({"-n", "1"}))).wait();
 
   EXPECT_EQ(ended.status, 3);
   EXPECT_THAT(lines(ended.err),
@@ -419,63 +396,28 @@ TEST_F(TrainTest, SaysThatTheLimitOfFileSizesIsTooLow) {
   EXPECT_FALSE(fs::exists(out()));
 }
 
-// What is refused before it begins, each for another reason and at another moment.
-class RefusedTrainTest : public TrainTest,
-                         public testing::WithParamInterface<std::vector<std::string>> {};
-
-TEST_P(RefusedTrainTest, LeavesNothingSoThatTheFolderCanBeTakenAgain) {
-  const Ended refused = train(GetParam());
-  const bool left = fs::exists(out());
-  const Ended second = train({"-n", "2", "--set", "train.max_steps=1"});
-  EXPECT_NE(refused.status, 0);
-  EXPECT_FALSE(left);
-  EXPECT_EQ(second.status, 0) << second.err;
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    , RefusedTrainTest,
-    testing::Values(std::vector<std::string>{"-n", "2", "--memory-limit", "400KiB"},
-                    std::vector<std::string>{"-n", "2", "--set", "inject.slow_ranks={'7'=2.0}"},
-                    std::vector<std::string>{"-n", "2", "--set", "data.name=cifar10", "--set",
-                                             "data.path='/no/such/folder'", "--set",
-                                             "data.training=10000", "--set", "data.test=1000"},
-                    std::vector<std::string>{"-n", "3", "--set", "train.global_batch=2"},
-                    std::vector<std::string>{"-n", "2", "--resume", "/no/such/run"},
-                    std::vector<std::string>{"-n", "2", "--fabric", "shm"}));
-
 // They were replaced by those of the run that was refused.
 TEST_F(TrainTest, LeavesTheFlightRecordsOfACrashWhenItIsRefused) {
   const Ended first = train({"-n", "2", "--set", "checkpoint.every_epochs=1"});
   ASSERT_EQ(first.status, 0) << first.err;
-  std::ofstream(fs::path(out()) / "flight-rank0.json") << "of a crash";
+  leave("flight-rank0.json", "of a crash");
 
   const Ended refused =
       train({"-n", "2", "--resume", "auto", "--set", "optimizer.learning_rate=0.2"});
 
   EXPECT_EQ(refused.status, 2);
   EXPECT_EQ(file("flight-rank0.json"), "of a crash");
-  EXPECT_FALSE(fs::exists(fs::path(out()) / "flight-rank1.json"));
-}
-
-// By the launcher, before any rank starts, and so once.
-TEST_F(TrainTest, RefusesAFabricThatIsNone) {
-  const Ended ended = train({"-n", "2", "--set", "transport.fabric=myrinet"});
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(lines(ended.err),
-              ElementsAre(HasSubstr("transport.fabric: 'myrinet' is none of auto, tcp, ucx, ")));
-  EXPECT_FALSE(fs::exists(out()));
+  EXPECT_FALSE(has("flight-rank1.json"));
 }
 
 TEST_F(TrainTest, LeavesNothingUnderRondoRunWhenItIsRefused) {
-  const Ended ended = rondo({"run", "-n", "2", "--", rondo_path(), "train", "--memory-limit",
-                             "400KiB", "--out", out(), "--threads", "1", config()});
+  const Ended ended = rondo(under_run({"--memory-limit", "400KiB"}));
   EXPECT_EQ(ended.status, 2) << ended.err;
   EXPECT_FALSE(fs::exists(out()));
 }
 
 TEST_F(TrainTest, LeavesWhatWasInTheFolderBeforeWhenItIsRefused) {
-  fs::create_directory(out());
-  std::ofstream(fs::path(out()) / "notes.txt") << "mine";
+  leave("notes.txt", "mine");
   const Ended ended = train({"-n", "2", "--memory-limit", "400KiB"});
   EXPECT_EQ(ended.status, 2);
   EXPECT_EQ(file("notes.txt"), "mine");
@@ -483,8 +425,7 @@ TEST_F(TrainTest, LeavesWhatWasInTheFolderBeforeWhenItIsRefused) {
 }
 
 TEST_F(TrainTest, EndsWhenARankIsKilledAndNamesIt) {
-  Program program(rondo_command({"train", "-n", "2", "--threads", "1", "--out", out(), "--set",
-                                 "train.epochs=100000", config()}));
+  Program program(endless({"-n", "2"}));
   program.output_until("epoch 2/");
   const auto ranks = program.children();
   ASSERT_THAT(ranks, SizeIs(2));
@@ -502,8 +443,7 @@ TEST_F(TrainTest, EndsWhenARankIsKilledAndNamesIt) {
 
 // As another launcher would pass the signal on.
 TEST_F(TrainTest, ARankThatGetsSigusr2WritesItsFlightRecordAndGoesOn) {
-  Program program(rondo_command({"train", "-n", "2", "--threads", "1", "--out", out(), "--set",
-                                 "train.epochs=100000", config()}));
+  Program program(endless({"-n", "2"}));
   program.output_until("epoch 2/");
   const auto ranks = program.children();
   ASSERT_THAT(ranks, SizeIs(2));

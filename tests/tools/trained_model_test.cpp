@@ -11,15 +11,15 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "support/program.hpp"
 #include "support/scratch_folder.hpp"
+#include "tools/runs.hpp"
 
 namespace rondo::test::trained_model_test {
 namespace {
@@ -33,7 +33,7 @@ using testing::HasSubstr;
 using testing::SizeIs;
 using testing::StartsWith;
 
-const char* const small_run = R"(
+const char* const resnet_run = R"(
 [data]
 name = "synthetic"
 shape = [8, 8, 3]
@@ -48,17 +48,12 @@ global_batch = 32
 every_epochs = 1
 )";
 
-std::string contents(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 // The run is made once, by the first case.
 class TrainedModelTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     scratch_ = std::make_unique<ScratchFolder>();
-    scratch_->write("run.toml", small_run);
+    scratch_->write("run.toml", resnet_run);
     scratch_->write("grey.pgm", "P5 16 8 255\n" + std::string(128, '\x40'));
     scratch_->write("red.ppm", "P6 8 8 255\n" + reds());
     const Ended ended = rondo({"train", config(), "--out", run(), "-n", "1", "--threads", "1"});
@@ -97,14 +92,27 @@ class TrainedModelTest : public testing::Test {
         problem);
   }
 
-  // The run's model, all of whose bytes are `byte`. The file begins with the length of its header;
-  // behind that are the values.
+  static std::string model() { return run() + "/model.safetensors"; }
+
+  // The run's model as `edit` leaves it. The file begins with the length of its header; behind that
+  // are the values.
+  static std::string edited_model(
+      const std::function<void(json& header, std::string& values)>& edit) {
+    const std::string bytes = text_of(model());
+    std::uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    json header = json::parse(bytes.substr(sizeof length, length));
+    std::string values = bytes.substr(sizeof length + length);
+    edit(header, values);
+    std::string text = header.dump();
+    text.append(8 - text.size() % 8, ' ');
+    length = text.size();
+    std::string begin(sizeof length, '\0');
+    std::memcpy(begin.data(), &length, sizeof length);
+    return begin + text + values;
+  }
   static std::string with_values_of(char byte) {
-    std::string model = contents(run() + "/model.safetensors");
-    std::uint64_t header = 0;
-    std::memcpy(&header, model.data(), sizeof header);
-    std::ranges::fill(std::span(model).subspan(sizeof header + header), byte);
-    return model;
+    return edited_model([byte](json&, std::string& values) { std::ranges::fill(values, byte); });
   }
 
   // As a program writes it that knows nothing of it.
@@ -113,14 +121,7 @@ class TrainedModelTest : public testing::Test {
     return model.replace(model.find(key), key.size(), "other.xxh3");
   }
 
-  static json last_epoch() {
-    json last;
-    for (const std::string& line : lines(contents(fs::path(run()) / "metrics.jsonl"))) {
-      const json event = json::parse(line);
-      if (event["event"] == "epoch") last = event;
-    }
-    return last;
-  }
+  static json last_epoch() { return events_in(text_of(run() + "/metrics.jsonl"), "epoch").back(); }
 
  private:
   static inline std::unique_ptr<ScratchFolder> scratch_;
@@ -140,8 +141,7 @@ TEST_F(TrainedModelTest, EvaluatesARunOnAnyNumberOfRanks) {
 }
 
 TEST_F(TrainedModelTest, EvaluatesAConfigurationWithAFileAsATable) {
-  const Ended ended =
-      rondo({"eval", config(), "--weights", run() + "/model.safetensors", "--threads", "1"});
+  const Ended ended = rondo({"eval", config(), "--weights", model(), "--threads", "1"});
 
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(lines(ended.out),
@@ -179,18 +179,9 @@ TEST_F(TrainedModelTest, PredictsAsManyClassesAsAskedFor) {
 
 TEST_F(TrainedModelTest, ShowsNoControlCharactersOfANameOfAClass) {
   const std::string name = "\x1b]0;owned\x07";
-  std::string model = contents(run() + "/model.safetensors");
-  // The file begins with the length of its header; behind that are the values.
-  std::uint64_t length = 0;
-  std::memcpy(&length, model.data(), sizeof length);
-  json header = json::parse(model.substr(sizeof length, length));
-  header["__metadata__"]["class_names"] = json({name, name, name, name}).dump();
-  std::string text = header.dump();
-  text.append(8 - text.size() % 8, ' ');
-  const std::string values = model.substr(sizeof length + length);
-  length = text.size();
-  std::memcpy(model.data(), &length, sizeof length);
-  write("named.safetensors", model.substr(0, sizeof length) + text + values);
+  write("named.safetensors", edited_model([&](json& header, std::string&) {
+          header["__metadata__"]["class_names"] = json({name, name, name, name}).dump();
+        }));
   const auto predicted = [&](const char* format) {
     return rondo({"predict", config(), in("red.ppm"), "--weights", in("named.safetensors"), "-k",
                   "1", "--format", format});
@@ -208,11 +199,11 @@ TEST_F(TrainedModelTest, ExportsTheModelOfARun) {
 
   const Ended ended = rondo({"export", run(), "-o", out});
   EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_EQ(contents(out), contents(run() + "/model.safetensors"));
+  EXPECT_EQ(text_of(out), text_of(model()));
 
   const Ended again = rondo({"export", config(), "--weights", out, "-o", in("again.safetensors")});
   EXPECT_EQ(again.status, 0) << again.err;
-  EXPECT_EQ(contents(in("again.safetensors")), contents(out));
+  EXPECT_EQ(text_of(in("again.safetensors")), text_of(out));
 }
 
 // It was safetensors, whatever the name said.
@@ -225,20 +216,13 @@ TEST_F(TrainedModelTest, ExportsToNoEndingOfAnotherFormat) {
 }
 
 TEST_F(TrainedModelTest, TakesNamesWithAPrefix) {
-  const std::string model = contents(run() + "/model.safetensors");
-  std::uint64_t length = 0;
-  std::memcpy(&length, model.data(), sizeof length);
-  const std::uint64_t header_bytes = length;
-  const json header = json::parse(model.substr(sizeof length, header_bytes));
-  json renamed;
-  for (const auto& [name, entry] : header.items()) {
-    if (name != "__metadata__") renamed["module." + name] = entry;
-  }
-  const std::string text = renamed.dump();
-  length = text.size();
-  std::string bytes(sizeof length, '\0');
-  std::memcpy(bytes.data(), &length, sizeof length);
-  write("torch.safetensors", bytes + text + model.substr(sizeof length + header_bytes));
+  write("torch.safetensors", edited_model([](json& header, std::string&) {
+          json renamed;
+          for (const auto& [name, entry] : header.items()) {
+            if (name != "__metadata__") renamed["module." + name] = entry;
+          }
+          header = renamed;
+        }));
 
   const Ended ended = rondo({"eval", config(), "--weights", in("torch.safetensors"), "--threads",
                              "1", "--format", "json"});
@@ -277,16 +261,13 @@ TEST_F(TrainedModelTest, TakesTheModelOfACheckpoint) {
     const Ended ended = rondo({"export", run(), "--checkpoint", which, "-o", out});
 
     EXPECT_EQ(ended.status, 0) << ended.err;
-    EXPECT_EQ(contents(out), contents(run() + "/model.safetensors")) << which;
+    EXPECT_EQ(text_of(out), text_of(model())) << which;
   }
-  const std::vector<std::string> json_of_newest = {"--checkpoint", "newest", "--format", "json"};
-  std::vector<std::string> eval = {"eval", run(), "--threads", "1"};
-  std::vector<std::string> predict = {"predict", run(), in("red.ppm")};
-  eval.insert(eval.end(), json_of_newest.begin(), json_of_newest.end());
-  EXPECT_EQ(json::parse(rondo(eval).out)["accuracy"], last_epoch()["accuracy"]);
-  const std::string usual = rondo({"predict", run(), in("red.ppm"), "--format", "json"}).out;
-  predict.insert(predict.end(), json_of_newest.begin(), json_of_newest.end());
-  EXPECT_EQ(rondo(predict).out, usual);
+  const Words of_newest = {"--checkpoint", "newest"};
+  const Words eval = {"eval", run(), "--threads", "1", "--format", "json"};
+  const Words predict = {"predict", run(), in("red.ppm"), "--format", "json"};
+  EXPECT_EQ(json::parse(rondo(joined(eval, of_newest)).out)["accuracy"], last_epoch()["accuracy"]);
+  EXPECT_EQ(rondo(joined(predict, of_newest)).out, rondo(predict).out);
 }
 
 TEST_F(TrainedModelTest, RefusesCheckpointsThatCannotBeUsed) {
@@ -296,12 +277,10 @@ TEST_F(TrainedModelTest, RefusesCheckpointsThatCannotBeUsed) {
   expect_refused(with("17"), 3, "has no checkpoint \"17\" (step-4); give newest, best,");
   expect_refused(with(in("absent")), 3, "has no checkpoint");
   expect_refused(with(run()), 3, "is the folder of a run, and no checkpoint; give ");
-  std::vector<std::string> two = with("newest");
-  two.insert(two.end(), {"--weights", in("file")});
-  expect_refused(two, 2, "--weights and --checkpoint name two models");
-  std::vector<std::string> other = with("newest");
-  other.insert(other.end(), {"--set", "data.classes=5"});
-  expect_refused(other, 2, "data.classes: it is 5, and was 4 when the run began");
+  expect_refused(joined(with("newest"), {"--weights", in("file")}), 2,
+                 "--weights and --checkpoint name two models");
+  expect_refused(joined(with("newest"), {"--set", "data.classes=5"}), 2,
+                 "data.classes: it is 5, and was 4 when the run began");
 
   fs::copy(run(), in("damaged"), fs::copy_options::recursive);
   const fs::path checkpoint = fs::path(in("damaged")) / "checkpoints" / "step-4";
@@ -322,7 +301,7 @@ TEST_F(TrainedModelTest, RefusesEmptyNames) {
 }
 
 TEST_F(TrainedModelTest, InspectsAFile) {
-  const std::string file = run() + "/model.safetensors";
+  const std::string file = model();
 
   const Ended text = rondo({"inspect", file});
   const Ended csv = rondo({"inspect", file, "--format", "csv"});
@@ -365,14 +344,14 @@ TEST_F(TrainedModelTest, JudgesNothingWithWeightsThatAreNotFinite) {
 
 TEST_F(TrainedModelTest, JudgesNothingWithWeightsThatAreDamaged) {
   const std::string file = in("damaged.safetensors");
-  std::string model = contents(run() + "/model.safetensors");
-  model.back() = static_cast<char>(model.back() ^ 1);
-  write("damaged.safetensors", model);
+  std::string damaged = text_of(model());
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  write("damaged.safetensors", damaged);
   const std::string problem = file + ": its tensors are damaged: they do not fit";
 
   expect_refused_everywhere(file, problem);
   expect_refused({"inspect", file}, 3, problem);
-  write("damaged.safetensors", without_checksum(model));
+  write("damaged.safetensors", without_checksum(damaged));
   EXPECT_EQ(rondo({"inspect", file}).status, 0);
 }
 
@@ -393,9 +372,8 @@ TEST_F(TrainedModelTest, SaysWhatAFolderIsInstead) {
 
   expect_refused({"predict", run(), in("images")}, 2,
                  in("images") + ": is a folder; name the images in it, as in " + in("images/*"));
-  expect_refused(
-      {"inspect", run()}, 3,
-      run() + ": is a folder; name the file in it, as in " + run() + "/model.safetensors");
+  expect_refused({"inspect", run()}, 3,
+                 run() + ": is a folder; name the file in it, as in " + model());
   expect_refused({"eval", run(), "--weights", run()}, 3,
                  run() + ": is the folder of a run, and no checkpoint; give ");
   expect_refused({"eval", run(), "--checkpoint", run() + "/checkpoints"}, 3,
@@ -410,11 +388,10 @@ TEST_F(TrainedModelTest, RefusesWhatIsNoRun) {
   write("lost/config.toml", "");
 
   for (const char* command : {"eval", "predict", "export"}) {
-    const auto of = [&](const std::string& source) {
-      std::vector<std::string> arguments = {command, source};
-      if (command == std::string("predict")) arguments.push_back(in("red.ppm"));
-      if (command == std::string("export")) arguments.insert(arguments.end(), {"-o", in("out")});
-      return arguments;
+    const auto of = [&](const std::string& source) -> Words {
+      if (command == std::string("predict")) return {command, source, in("red.ppm")};
+      if (command == std::string("export")) return {command, source, "-o", in("out")};
+      return {command, source};
     };
     expect_refused(of(in("empty")), 2, "holds no config.toml; give the directory of a run");
     expect_refused(of(in("model.safetensors")), 2, "is a file of weights; name a run or");
@@ -444,16 +421,14 @@ TEST_F(TrainedModelTest, RefusesBrokenFiles) {
 }
 
 TEST_F(TrainedModelTest, ARunBeginsWithWeightsAndSkipsSome) {
-  const std::vector<std::string> others = {
-      "train",     config(),
-      "--threads", "1",
-      "-n",        "1",
-      "--set",     "data.classes=5",
-      "--set",     "model.weights=" + run() + "/model.safetensors"};
-  const auto with = [&](const std::string& folder, const std::string& skip) {
-    std::vector<std::string> arguments = others;
-    arguments.insert(arguments.end(), {"--out", in(folder), "--set", "model.skip=" + skip});
-    return arguments;
+  const auto with = [&](const std::string& folder, const std::string& skip) -> Words {
+    return {"train",     config(),
+            "--set",     "data.classes=5",
+            "--set",     "model.weights=" + model(),
+            "--threads", "1",
+            "-n",        "1",
+            "--set",     "model.skip=" + skip,
+            "--out",     in(folder)};
   };
 
   expect_refused(with("refused", "[]"), 3, "or let rondo train draw the layer anew by model.skip");
