@@ -1,6 +1,6 @@
-// The particulars of the link over TCP sockets: how connections are made, refused and shared, and
-// what becomes of messages that are cancelled, discarded or not awaited; and rails, which here all
-// lead over loopback. link_suite.cpp has what all links have in common.
+// The particulars of the link over TCP sockets: how connections are made, refused and shared; and
+// rails, which here all lead over loopback. tcp_memory_test.cpp has what it keeps of messages, and
+// link_suite.cpp what all links have in common.
 
 #include <arpa/inet.h>
 #include <linux/tcp.h>
@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <list>
 #include <memory>
 #include <span>
@@ -28,24 +27,21 @@
 
 #include <rondo/transport/error.hpp>
 
-#include "links/plugin.hpp"
 #include "links/tcp/endpoint.hpp"
 #include "links/tcp/rail.hpp"
 #include "memory/memory.hpp"
 #include "message/link.hpp"
-#include "support/allocations.hpp"
+#include "transport/tcp_fixture.hpp"
 
 namespace rondo::transport::tcp_link_test {
 namespace {
 
+using tcp_test::Bytes;
+using tcp_test::for_each_connection;
+using tcp_test::open_tcp;
+using tcp_test::pattern;
 using testing::AllOf;
 using testing::HasSubstr;
-using Bytes = std::vector<std::byte>;
-
-std::unique_ptr<Link> open_tcp(int rank, int size, const std::string& device = "lo",
-                               const std::string& provider = "") {
-  return open_plugin("tcp", {.rank = rank, .size = size, .provider = provider, .device = device});
-}
 
 std::string failure_of(const std::string& device, const std::string& provider) {
   try {
@@ -58,82 +54,7 @@ std::string failure_of(const std::string& device, const std::string& provider) {
   return {};
 }
 
-Bytes pattern(std::size_t bytes, unsigned seed) {
-  Bytes data(bytes);
-  for (std::byte& byte : data)
-    byte = static_cast<std::byte>((seed = seed * 1'664'525U + 1U) >> 24U);
-  return data;
-}
-
-// Calls use(descriptor, what TCP knows of it) for each connection of this process.
-template <typename Use>
-void for_each_connection(Use use) {
-  constexpr int most_descriptors = 1024;
-  constexpr int established = 1;
-  for (int descriptor = 0; descriptor < most_descriptors; ++descriptor) {
-    tcp_info info{};
-    socklen_t length = sizeof info;
-    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
-    if (info.tcpi_state == established) use(descriptor, info);
-  }
-}
-
-// All together.
-std::uint64_t bytes_sent_by_connections() {
-  std::uint64_t sent = 0;
-  for_each_connection(
-      [&](int /*descriptor*/, const tcp_info& info) { sent += info.tcpi_bytes_sent; });
-  return sent;
-}
-
-// The kernel then takes much less of a message that nobody reads than the whole.
-void make_buffers_small() {
-  for_each_connection([](int descriptor, const tcp_info& /*info*/) {
-    const int bytes = 128 << 10;
-    EXPECT_EQ(::setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
-    EXPECT_EQ(::setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes), 0);
-  });
-}
-
-// Two ranks, driven by the test's own thread. The parameter is the list of their interfaces.
-class LinkTcpTest : public testing::TestWithParam<std::string> {
- protected:
-  LinkTcpTest() {
-    for (int rank = 0; rank < 2; ++rank) links_.push_back(open_tcp(rank, 2, GetParam()));
-    links_[0]->connect(1, links_[1]->address());
-    links_[1]->connect(0, links_[0]->address());
-  }
-
-  Link& link(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
-  void close(int rank) { links_[static_cast<std::size_t>(rank)].reset(); }
-
-  void progress_all() {
-    for (const auto& link : links_) {
-      if (link) link->progress();
-    }
-  }
-  bool finish(const Transfer& transfer) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (transfer.pending() && std::chrono::steady_clock::now() < end) progress_all();
-    return !transfer.pending();
-  }
-  void exchange(int from, int to, std::uint64_t tag, const Bytes& data) {
-    Transfer sending;
-    link(from).post_send(to, tag, data, sending);
-    EXPECT_EQ(receive(to, from, tag, data.size()), data);
-    EXPECT_TRUE(finish(sending) && sending.done()) << link(from).error_text(sending);
-  }
-  Bytes receive(int at, int from, std::uint64_t tag, std::size_t bytes) {
-    Bytes data(bytes);
-    Transfer receiving;
-    link(at).post_recv(from, tag, data, receiving);
-    EXPECT_TRUE(finish(receiving) && receiving.done()) << link(at).error_text(receiving);
-    return data;
-  }
-
- private:
-  std::vector<std::unique_ptr<Link>> links_;
-};
+class LinkTcpTest : public tcp_test::TcpPairTest {};
 
 INSTANTIATE_TEST_SUITE_P(Rails, LinkTcpTest, testing::Values("lo", "lo,lo,lo"),
                          [](const auto& value) { return value.index == 0 ? "One" : "Three"; });
@@ -356,203 +277,6 @@ TEST(LinkTcpCrowdTest, AdmitsAllPeersThatHaveConnectedMeanwhile) {
   for (int i = 0; i < 200; ++i) late->progress();
 
   EXPECT_TRUE(std::ranges::all_of(peers, &ForeignProcess::is_answered));
-}
-
-TEST_P(LinkTcpTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
-  const Bytes early = pattern(3'000'000, 5);
-  const Bytes behind = pattern(10, 6);
-  Transfer first;
-  Transfer second;
-  link(0).post_send(1, 1, early, first);
-  link(0).post_send(1, 2, behind, second);
-
-  EXPECT_EQ(receive(1, 0, 2, behind.size()), behind);
-
-  EXPECT_TRUE(finish(first) && finish(second));
-  EXPECT_EQ(receive(1, 0, 1, early.size()), early);
-}
-
-// A message that nobody awaits stays with the kernel, which holds the sender up.
-TEST_P(LinkTcpTest, KeepsNothingOfWhatNobodyAwaits) {
-  exchange(0, 1, 1, pattern(10, 1));
-  const Bytes data = pattern(std::size_t{64} << 20U, 7);
-  Transfer sending;
-  link(0).post_send(1, 2, data, sending);
-
-  for (int i = 0; i < 10'000; ++i) progress_all();
-
-  EXPECT_TRUE(sending.pending());
-  EXPECT_EQ(receive(1, 0, 2, data.size()), data);
-  EXPECT_TRUE(finish(sending) && sending.done());
-}
-
-// It awaits the last of them.
-class LinkTcpFloodTest : public testing::Test {
- protected:
-  static constexpr std::uint64_t messages = 20;
-  static constexpr std::size_t most = 3000;
-
-  LinkTcpFloodTest() {
-    for (int rank = 0; rank < 2; ++rank) {
-      LinkOptions options{.rank = rank, .size = 2, .provider = "", .device = "lo"};
-      options.most_unexpected = most;
-      links.push_back(open_plugin("tcp", options));
-    }
-    links[0]->connect(1, links[1]->address());
-    links[1]->connect(0, links[0]->address());
-    links[1]->post_recv(0, messages - 1, last, awaited);
-    for (std::uint64_t tag = 0; tag < messages; ++tag) {
-      links[0]->post_send(1, tag, data, sends[tag]);
-    }
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (links[1]->held_back(0).empty() && awaited.pending() &&
-           std::chrono::steady_clock::now() < end) {
-      progress_all();
-    }
-  }
-  void progress_all() {
-    for (const auto& link : links) link->progress();
-  }
-
-  const Bytes data = pattern(1000, 3);
-  Bytes last = Bytes(1000);
-  std::array<Transfer, messages> sends;
-  Transfer awaited;
-  std::vector<std::unique_ptr<Link>> links;
-};
-
-TEST_F(LinkTcpFloodTest, KeepsNoMoreThanItMayOfWhatNobodyAwaits) {
-  for (int i = 0; i < 1'000; ++i) progress_all();
-
-  EXPECT_TRUE(awaited.pending());
-  EXPECT_THAT(links[1]->held_back(0), testing::ContainsRegex("take 3[0-9]{3} bytes here"));
-}
-
-TEST_F(LinkTcpFloodTest, GoesOnWhenReceivesForItArePosted) {
-  for (std::uint64_t tag = 0; tag + 1 < messages; ++tag) {
-    Bytes room(data.size());
-    Transfer receiving;
-    links[1]->post_recv(0, tag, room, receiving);
-    while (receiving.pending()) progress_all();
-    EXPECT_EQ(room, data);
-  }
-  while (awaited.pending()) progress_all();
-
-  EXPECT_EQ(last, data);
-  EXPECT_EQ(links[1]->held_back(0), "");
-}
-
-TEST_F(LinkTcpFloodTest, GoesOnWhenItIsDiscarded) {
-  links[1]->discard(0, 0, 0);
-  while (awaited.pending()) progress_all();
-
-  EXPECT_EQ(last, data);
-}
-
-// The peer gets what the message was, although its memory has been used for something else.
-TEST_P(LinkTcpTest, SendsTheRestOfACancelledMessageFromACopy) {
-  exchange(0, 1, 1, pattern(10, 1));
-  make_buffers_small();
-  const Bytes original = pattern(std::size_t{12} << 20U, 8);
-  Bytes data = original;
-  Transfer sending;
-  link(0).post_send(1, 2, data, sending);
-  for (int i = 0; i < 1'000; ++i) progress_all();
-  ASSERT_TRUE(sending.pending());
-
-  link(0).cancel(sending);
-  std::ranges::fill(data, std::byte{0});
-
-  EXPECT_TRUE(sending.failed());
-  EXPECT_EQ(receive(1, 0, 2, original.size()), original);
-  exchange(0, 1, 3, pattern(10, 3));
-}
-
-// The part that has left already is not copied.
-TEST_P(LinkTcpTest, KeepsOnlyTheRestOfACancelledMessage) {
-  exchange(0, 1, 1, pattern(10, 1));
-  make_buffers_small();
-  const std::size_t half = std::size_t{8} << 20U;
-  const Bytes data = pattern(2 * half, 8);
-  Bytes room(data.size());
-  Transfer sending;
-  Transfer receiving;
-  link(0).post_send(1, 2, data, sending);
-  link(1).post_recv(0, 2, room, receiving);
-  while (bytes_sent_by_connections() < half) progress_all();
-  ASSERT_TRUE(sending.pending());
-  const std::size_t before = test::bytes_allocated_by_this_thread();
-
-  link(0).cancel(sending);
-
-  EXPECT_LE(test::bytes_allocated_by_this_thread() - before, half + (half >> 2U));
-  EXPECT_TRUE(finish(receiving) && receiving.done());
-  EXPECT_EQ(room, data);
-}
-
-TEST_P(LinkTcpTest, GivesTheConnectionUpRatherThanKeepALongRestOfACancelledMessage) {
-  exchange(0, 1, 1, pattern(10, 1));
-  make_buffers_small();
-  const Bytes data = pattern(std::size_t{64} << 20U, 8);
-  Bytes room(10);
-  Transfer sending;
-  Transfer receiving;
-  link(0).post_send(1, 2, data, sending);
-  for (int i = 0; i < 1'000; ++i) progress_all();
-  ASSERT_TRUE(sending.pending());
-  const std::size_t before = test::bytes_allocated_by_this_thread();
-
-  link(0).cancel(sending);
-  link(1).post_recv(0, 3, room, receiving);
-
-  EXPECT_TRUE(sending.failed());
-  EXPECT_LT(test::bytes_allocated_by_this_thread() - before, std::size_t{1} << 20U);
-  EXPECT_TRUE(finish(receiving) && receiving.failed());
-}
-
-TEST_P(LinkTcpTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
-  exchange(0, 1, 1, pattern(10, 1));
-  const Bytes data = pattern(std::size_t{64} << 20U, 9);
-  Bytes room(data.size());
-  Transfer sending;
-  Transfer receiving;
-  link(0).post_send(1, 2, data, sending);
-  link(1).post_recv(0, 2, room, receiving);
-  for (int i = 0; i < 3; ++i) progress_all();
-  ASSERT_TRUE(receiving.pending());
-
-  link(1).cancel(receiving);
-  const Bytes then = room;
-  exchange(0, 1, 3, pattern(10, 3));
-
-  EXPECT_TRUE(finish(sending) && sending.done());
-  EXPECT_EQ(room, then) << "the link wrote into memory that it had given back";
-}
-
-TEST_P(LinkTcpTest, DiscardsWhatHasComeAndWhatComes) {
-  constexpr std::uint64_t port = std::uint64_t{5} << 32U;
-  constexpr std::uint64_t whole_port = std::uint64_t{0xFFFF} << 32U;
-  const Bytes unwanted = pattern(2'000'000, 1);
-  Transfer came;
-  link(0).post_send(1, port | 1, unwanted, came);
-  exchange(0, 1, 9, pattern(10, 2));  // behind it, so that it is kept
-  EXPECT_TRUE(finish(came));
-
-  link(1).discard(0, port, whole_port);
-  Transfer comes;
-  link(0).post_send(1, port | 2, unwanted, comes);
-  exchange(0, 1, 9, pattern(10, 4));
-  EXPECT_TRUE(finish(comes));
-
-  // The number is in use again.
-  Bytes room(10);
-  Transfer receiving;
-  link(1).post_recv(0, port | 1, room, receiving);
-  Transfer again;
-  const Bytes data = pattern(10, 5);
-  link(0).post_send(1, port | 1, data, again);
-  EXPECT_TRUE(finish(receiving) && receiving.done());
-  EXPECT_EQ(room, data);
 }
 
 TEST_P(LinkTcpTest, SendsNowWhatItHoldsBack) {
