@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -105,12 +104,6 @@ TEST_P(AveragesInBf16Test, WhatRoundingLeavesOutIsSentLater) {
 
     EXPECT_THAT(arrays.parameters, Each(9 * step)) << "flush() leaves nothing behind";
     EXPECT_THAT(evaluated, Each(9 * step));
-  });
-}
-
-TEST(AveragesInBf16MisuseTest, RefusesOtherTypes) {
-  World{1}.run([](transport::World& world) {
-    EXPECT_THROW(run(world, {.average_type = transport::ElementType::i32}), std::invalid_argument);
   });
 }
 

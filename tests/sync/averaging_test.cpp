@@ -210,35 +210,6 @@ TEST(AveragingFailureTest, ALostRankLeavesParametersAndStatisticsAsTheyWere) {
   });
 }
 
-TEST(AveragingFailureTest, RefusesOptionsOutOfRange) {
-  rondo::test::World{1}.run([](transport::World& world) {
-    test::Arrays arrays(world, {5, 6});
-    const auto making = [&](const KStepOptions& options) {
-      return [&arrays, options] {
-        static_cast<void>(make_k_step(arrays.replica(), make_sgd(11, {}), options));
-      };
-    };
-
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(making({.period = 0})),
-                HasSubstr("k_step: the global period is 0"));
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(making({.momentum = {.mu = 1.5F}})),
-                HasSubstr("k_step: a reduction momentum of 1.5"));
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(making({.clip_norm = -1.0})),
-                HasSubstr("k_step: a clip_norm of -1.0"));
-  });
-}
-
-TEST(AveragingFailureTest, AcceptsLayersWithAnInnerGroup) {
-  rondo::test::World{1}.run([](transport::World& world) {
-    transport::Communicator other = world.communicator().split(0);
-    test::Arrays arrays(world, {5, 6});
-    Replica replica = arrays.replica();
-    replica.layers[1].groups.inner = &other;
-
-    EXPECT_NO_THROW(static_cast<void>(make_k_step(replica, make_sgd(11, {}))));
-  });
-}
-
 TEST(AveragingFailureTest, RefusesAStateThatIsNotInTheRound) {
   rondo::test::World{1}.run([](transport::World& world) {
     test::Arrays arrays(world, {50});

@@ -8,12 +8,10 @@
 #include <memory>
 #include <ostream>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rondo/sync/k_step.hpp>
@@ -25,7 +23,6 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "support/error_text.hpp"
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
@@ -181,27 +178,6 @@ TEST_P(CopiesTest, AreEqualWhereOtherLayersHaveSlicesOfDifferentSizes) {
 
 INSTANTIATE_TEST_SUITE_P(Schemes, CopiesTest, testing::ValuesIn(cases()),
                          [](const auto& value) { return value.param.name; });
-
-TEST(CopiesArgumentsTest, AreCheckedWhenTheSchemeIsMade) {
-  World(1).run([](transport::World& world) {
-    test::Arrays arrays(world, {5, 6});
-    const auto making = [&](const Slices::Copy& copy) {
-      return [&, copy] {
-        Replica replica = arrays.replica();
-        replica.slices.copies = {copy};
-        static_cast<void>(make_synchronous(std::move(replica), make_sgd(11, {}), {}));
-      };
-    };
-    for (const auto& [offset, size] : {std::pair(0, 0), {3, 3}, {8, 4}}) {
-      EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
-                      making({&world.communicator(), static_cast<std::size_t>(offset),
-                              static_cast<std::size_t>(size)})),
-                  testing::HasSubstr("in no layer"));
-    }
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(making({nullptr, 5, 6})),
-                testing::HasSubstr("no holders"));
-  });
-}
 
 }  // namespace
 }  // namespace rondo::sync::copies_test

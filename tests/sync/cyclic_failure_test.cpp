@@ -94,31 +94,6 @@ TEST(CyclicFailureTest, ASchemeWhoseTokenNeverComesCanBeDestroyed) {
   });
 }
 
-TEST(CyclicMisuseTest, RefusesOptionsThatAreOutOfRange) {
-  rondo::test::World{1}.run([](transport::World& world) {
-    const auto make = [&](const CyclicOptions& options) { CyclicWorker worker(world, options); };
-
-    EXPECT_THROW(make({.minibatch_cap = -1}), std::invalid_argument);
-    EXPECT_THROW(make({.clip_norm = -1.0}), std::invalid_argument);
-    EXPECT_THROW(make({.epoch_samples = -1}), std::invalid_argument);
-    EXPECT_THROW(make({.total_samples = -1}), std::invalid_argument);
-    EXPECT_THROW(make({.delay = Delay::fixed, .when_empty = WhenEmpty::skip}),
-                 std::invalid_argument);
-    EXPECT_THROW(make({.script = {{.worker = 1, .minibatches = 1}}}), std::invalid_argument);
-    EXPECT_THROW(make({.script = {{.worker = 0, .minibatches = 0}}}), std::invalid_argument);
-  });
-}
-
-TEST(CyclicMisuseTest, RefusesLayersThatAreSplitOverRanks) {
-  rondo::test::World{1}.run([](transport::World& world) {
-    test::Arrays arrays(world, {4});
-    Replica split = arrays.replica();
-    split.layers[0].groups.inner = &world.communicator();
-
-    EXPECT_THROW((void)make_cyclic(split, make_sgd(4, {})), std::invalid_argument);
-  });
-}
-
 TEST(CyclicMisuseTest, AScriptThatDoesNotFitIsAnError) {
   rondo::test::World{1}.run([](transport::World& world) {
     CyclicWorker worker(world, {.script = {{.kind = Turn::Kind::park, .minibatches = 1}}});

@@ -11,7 +11,6 @@
 
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/optimizer.hpp>
-#include <rondo/sync/period_policy.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "support/error_text.hpp"
@@ -154,24 +153,6 @@ TEST_P(FragmentsTest, AStateKnowsHowManyThereWere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, FragmentsTest, testing::Values(1, 2, 4));
-
-TEST(FragmentsRefusalTest, OfWhatDoesNotFit) {
-  World{1}.run([](transport::World& world) {
-    Arrays arrays(world, layers);
-    const auto refusal = [&](const KStepOptions& options, const char* reason) {
-      EXPECT_THAT(rondo::test::error_text<std::invalid_argument>([&] {
-                    static_cast<void>(make_k_step(arrays.replica(), make_sgd(size, {}), options));
-                  }),
-                  HasSubstr(reason));
-    };
-    refusal({.fragments = 0}, "at least 1");
-    refusal({.fragments = 5}, "more than the replica's layers, which are 4");
-    refusal({.period = 3, .fragments = 4}, "more than the steps of a round, which are 3");
-    refusal({.local_state = LocalState::average, .fragments = 2}, "a local state that ranks keep");
-    refusal({.period_of = adaptive(), .fragments = 2}, "a constant period");
-    refusal({.outer_learning_rate = 0.5}, "read with an outer_optimizer only");
-  });
-}
 
 }  // namespace
 }  // namespace rondo::sync::fragments_test

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -18,7 +17,6 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "support/error_text.hpp"
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
 
@@ -212,27 +210,6 @@ TEST_P(KStepTest, AnOuterSgdIsTheMomentumThatItIs) {
     if (world.size() > 1) {  // alone, a plain round keeps the parameters as they are
       EXPECT_EQ(by_outer({.momentum = 0.0F}), by_momentum({}));
     }
-  });
-}
-
-TEST(KStepAloneTest, RefusesOuterOptimizersThatDoNotFit) {
-  World{1}.run([](transport::World& world) {
-    Arrays arrays(world, layer_sizes);
-    const auto making = [&](const KStepOptions& options) {
-      return [&arrays, options] {
-        static_cast<void>(make_k_step(arrays.replica(), make_sgd(size, {}), options));
-      };
-    };
-    using testing::HasSubstr;
-    KStepOptions both = stepping_by({});
-    both.momentum.mu = 0.5F;
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(making(both)),
-                HasSubstr("takes the place of a reduction momentum"));
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
-                    making({.outer_optimizer = make_sgd(7, {})})),
-                HasSubstr("is for 7 parameters, and the"));
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(making(stepping_by({}, 0.0))),
-                HasSubstr("is not positive"));
   });
 }
 

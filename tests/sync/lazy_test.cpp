@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <mutex>
 #include <random>
 #include <span>
 #include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,7 +33,6 @@ using test::LazyRun;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
-using testing::HasSubstr;
 
 /// The gradients of a rank and step: of no particular value.
 void fill_noise(std::span<float> values, int rank, int step) {
@@ -469,68 +466,6 @@ TEST_P(LazySlicesTest, SlicesAreUpdatedAsTheWholeIs) {
 
 INSTANTIATE_TEST_SUITE_P(Controllers, LazySlicesTest,
                          testing::Values(LazyController::probe, LazyController::every_layer));
-
-// Options that make no sense for the lazy update are refused.
-
-/// The reason why make_lazy refuses what `change` has made of arguments that fit.
-std::string refusal(const std::function<void(LazyOptions&)>& change) {
-  std::string reason = "accepted";
-  rondo::test::World{1}.run([&](transport::World& world) {
-    test::Arrays arrays(world, {10, 20, 30});
-    LazyOptions options{.lazy_layers = 2, .probes = {{0, 10}, {10, 5}}};
-    change(options);
-    try {
-      static_cast<void>(make_lazy(arrays.replica(), make_sgd(60, {}), options));
-    } catch (const std::invalid_argument& error) {
-      reason = error.what();
-    }
-  });
-  return reason;
-}
-
-TEST(LazyMisuseTest, AcceptsWhatFits) {
-  EXPECT_EQ(refusal([](LazyOptions&) {}), "accepted");
-}
-
-TEST(LazyMisuseTest, RefusesLayersThatAreNotThere) {
-  EXPECT_THAT(refusal([](LazyOptions& o) { o.lazy_layers = 4; }),
-              HasSubstr("4 layers cannot be lazy, there are 3"));
-}
-
-TEST(LazyMisuseTest, RefusesProbesThatLieWithinNoLazyLayer) {
-  for (const Probe probe : {Probe{30, 1}, Probe{5, 10}, Probe{3, 0}, Probe{60, 1}}) {
-    EXPECT_THAT(refusal([probe](LazyOptions& o) { o.probes = {probe}; }),
-                HasSubstr("lies within no lazy layer"));
-  }
-  EXPECT_THAT(refusal([](LazyOptions& o) { o.probes = {{10, 0}}; }),
-              HasSubstr("the probe at 10 is empty"));
-  EXPECT_THAT(refusal([](LazyOptions& o) { o.probes = {}; }), HasSubstr("no probe was given"));
-  EXPECT_THAT(refusal([](LazyOptions& o) { o.probes = {{10, 5}, {0, 10}}; }),
-              HasSubstr("out of order"));
-}
-
-TEST(LazyMisuseTest, RefusesANegativeCap) {
-  EXPECT_THAT(refusal([](LazyOptions& o) { o.max_interval = -1; }), HasSubstr("negative"));
-}
-
-TEST(LazyMisuseTest, RefusesLazyLayersThatAreSharded) {
-  rondo::test::World{2}.run([](transport::World& world) {
-    transport::Communicator alone = world.communicator().split(world.rank());
-    test::Arrays arrays(world, {10, 20, 30});
-    Replica replica = arrays.replica();
-    replica.layers[1].groups.slice = &alone;
-    std::string reason;
-
-    try {
-      static_cast<void>(
-          make_lazy(replica, make_sgd(60, {}), {.lazy_layers = 2, .probes = {{0, 10}, {10, 5}}}));
-    } catch (const std::invalid_argument& error) {
-      reason = error.what();
-    }
-
-    EXPECT_THAT(reason, HasSubstr("layer1 is sharded"));
-  });
-}
 
 // Which layers' reductions backward cannot hide: a pure function of measured times.
 

@@ -130,24 +130,6 @@ TEST_P(OverlapTest, RefusesStatesOfAnotherKind) {
   });
 }
 
-TEST_P(OverlapTest, RefusesOptionsOutOfRange) {
-  World{ranks()}.run([](transport::World& world) {
-    Arrays arrays(world, {size});
-    const auto make = [&](const KStepOptions& options) {
-      return [&arrays, options] {
-        static_cast<void>(make_k_step(arrays.replica(), make_sgd(size, {}), options));
-      };
-    };
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(make({.overlap_steps = -1})),
-                HasSubstr("are negative"));
-    for (const LocalState state : {LocalState::average, LocalState::reset}) {
-      EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
-                      make({.local_state = state, .overlap_steps = 1})),
-                  HasSubstr("need a local state that ranks"));
-    }
-  });
-}
-
 INSTANTIATE_TEST_SUITE_P(Threads, OverlapTest, testing::Values(1, 2, 4));
 
 }  // namespace

@@ -186,26 +186,6 @@ TEST(ShardedSchemeTest, GradientsInBf16AreThreeQuartersOfTheBytes) {
   });
 }
 
-TEST(ShardedSchemeTest, RefusesWhatSharesCannotDo) {
-  World{2}.run([](transport::World& world) {
-    Arrays arrays(world, {64, 16});
-    const auto make = [&](std::unique_ptr<Optimizer> optimizer, const SynchronousOptions& options) {
-      return [&, shared = std::shared_ptr<Optimizer>(std::move(optimizer)), options] {
-        static_cast<void>(make_sharded(arrays.replica(), shared, options));
-      };
-    };
-
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
-                    make(make_lars(80, {.weights = {{0, 64}}}), {})),
-                HasSubstr("sharded: the optimizer needs whole layers"));
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(make(sgd(80), {.clip_norm = -1.0})),
-                HasSubstr("clip_norm must be 0"));
-    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
-                    make(sgd(80), {.gradient_type = transport::ElementType::f64})),
-                HasSubstr("f32 or bf16"));
-  });
-}
-
 // Shares of both ranks are as long, and adam's state is as long as adamw's.
 TEST(ShardedSchemeTest, RefusesTheStateOfAnotherRankOrOptimizer) {
   std::array<std::vector<std::byte>, 2> states;
