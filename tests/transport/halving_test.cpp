@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory_resource>
 #include <span>
 #include <string>
 #include <tuple>
@@ -16,6 +15,7 @@
 #include <rondo/transport/error.hpp>
 
 #include "support/backends.hpp"
+#include "support/check_calls.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::halving_test {
@@ -27,8 +27,6 @@ using test::Memory;
 // Parameters: the table, and the way between nodes.
 class HalvingTest : public testing::TestWithParam<std::tuple<const char*, Backend>> {
  protected:
-  using Ints = std::pmr::vector<std::int32_t>;
-
   [[nodiscard]] static Backend backend() { return std::get<1>(GetParam()); }
   [[nodiscard]] static test::World world(int ranks) {
     WorldOptions options = test::quick_options();
@@ -42,39 +40,6 @@ class HalvingTest : public testing::TestWithParam<std::tuple<const char*, Backen
                           backend() == Backend::tcp;
     return is_quick ? std::vector{1, 2, 3, 4, 5, 6, 7, 8, 9} : std::vector{2, 3, 8};
   }
-
-  [[nodiscard]] static std::int32_t number(std::size_t rank, std::size_t i) {
-    return static_cast<std::int32_t>(rank * 100'003 + i);
-  }
-  [[nodiscard]] static std::int32_t sum(std::size_t ranks, std::size_t i) {
-    return static_cast<std::int32_t>(ranks * (ranks - 1) / 2 * 100'003 + ranks * i);
-  }
-  [[nodiscard]] static Ints numbers(World& world, Memory memory, std::size_t count) {
-    Ints data(count, 0, test::resource(world, memory));
-    for (std::size_t i = 0; i < count; ++i) {
-      data[i] = number(static_cast<std::size_t>(world.rank()), i);
-    }
-    return data;
-  }
-
-  /// In place, and out of place.
-  static void reduce(World& world, Memory memory, std::size_t count) {
-    const auto ranks = static_cast<std::size_t>(world.size());
-    Ints data = numbers(world, memory, count);
-    const Ints given = data;
-    Ints greatest(count, -1, test::resource(world, memory));
-
-    Request first =
-        world.communicator().allreduce<std::int32_t>(given, std::span(greatest), ReduceOp::max);
-    world.communicator().allreduce(std::span(data)).wait();
-    first.wait();
-
-    for (std::size_t i = 0; i < count; ++i) {
-      ASSERT_EQ(data[i], sum(ranks, i)) << i << " of " << count;
-      ASSERT_EQ(greatest[i], number(ranks - 1, i)) << i << " of " << count;
-    }
-    ASSERT_EQ(given, numbers(world, memory, count));
-  }
 };
 
 // The counts straddle the number of ranks, and the lines of which halves are made.
@@ -85,11 +50,23 @@ TEST_P(HalvingTest, ReducesInPlaceAndOutOfPlace) {
       for (const Memory memory : {Memory::arena, Memory::ordinary, Memory::mixed}) {
         for (const std::size_t count :
              {std::size_t{0}, std::size_t{1}, size - 1, size, size + 1, 16 * size, 10'007UL}) {
-          reduce(world, memory, count);
+          for (const char* call : {"AllreduceInPlace", "AllreduceOfTheGreatest"}) {
+            test::check_call(world, memory, test::call_named(call), count, 0);
+          }
         }
       }
     });
   }
+}
+
+// Inside a node and between nodes.
+TEST_P(HalvingTest, ReducesEveryTypeByEveryOperation) {
+  if (backend() != Backend::shm_nodes && backend() != Backend::hierarchy) return;
+  world(3).run([](World& world) {
+    for (const std::size_t count : {5U, 10'007U}) {
+      test::check_reductions(world, Memory::arena, count, [](auto...) { return true; });
+    }
+  });
 }
 
 TEST_P(HalvingTest, GivesAllRanksTheSameBits) {
