@@ -10,6 +10,7 @@
 #include <rondo/transport/block.hpp>
 
 #include "collective/algorithms.hpp"
+#include "support/call_buffers.hpp"
 
 namespace rondo::test {
 
@@ -66,6 +67,81 @@ inline transport::Posted posted_of(transport::shm::Collective collective,
   posted.fingerprint.count = input.bytes() / transport::size_of(input.type);
   posted.input = input;
   posted.output = output;
+  return posted;
+}
+
+/// The collective that is posted for a call of the table.
+inline transport::shm::Collective collective_of(CallKind kind) {
+  using transport::shm::Collective;
+  switch (kind) {
+    case CallKind::allreduce:
+    case CallKind::allreduce_coalesced:
+      return Collective::allreduce;
+    case CallKind::reduce:
+      return Collective::reduce;
+    case CallKind::reduce_scatter:
+      return Collective::reduce_scatter;
+    case CallKind::allgather:
+      return Collective::allgather;
+    case CallKind::broadcast:
+      return Collective::broadcast;
+    case CallKind::alltoall:
+      return Collective::alltoall;
+    case CallKind::alltoallv:
+      return Collective::alltoallv;
+    case CallKind::gather:
+      return Collective::gather;
+    case CallKind::scatter:
+      return Collective::scatter;
+    case CallKind::scan:
+      return Collective::scan;
+    case CallKind::exscan:
+      return Collective::exscan;
+    case CallKind::barrier:
+      break;
+  }
+  return Collective::barrier;
+}
+
+/// Where parts of so many elements begin, and where the last ends, in bytes.
+inline std::vector<std::size_t> begins_of(const std::vector<std::size_t>& parts) {
+  std::vector<std::size_t> begins{0};
+  for (const std::size_t part : parts) {
+    begins.push_back(begins.back() + part * sizeof(std::int32_t));
+  }
+  return begins;
+}
+
+inline std::vector<std::size_t> equal_parts(const transport::ConstBlock& part, std::size_t ranks) {
+  return std::vector<std::size_t>(ranks, part.bytes() / sizeof(std::int32_t));
+}
+
+/// A call of the table, as one of `ranks` posts it.
+inline transport::Posted posted_of(const CallBuffers<>& data, std::size_t ranks) {
+  const CallKind kind = data.call().kind;
+  const bool is_root = data.rank() == data.root();
+  transport::ConstBlock in = transport::as_const_block(data.input());
+  transport::Block out = transport::as_block(data.output());
+  if (!is_root && (kind == CallKind::reduce || kind == CallKind::gather)) out = {};
+  if (!is_root && kind == CallKind::scatter) in = {};
+  transport::Posted posted = posted_of(collective_of(kind), in, out);
+  posted.fingerprint.root = static_cast<std::int32_t>(data.root());
+  if (kind == CallKind::reduce_scatter) posted.row_bytes_each = out.row_bytes;
+  if (kind == CallKind::allgather) posted.row_bytes_each = in.row_bytes;
+  if (kind == CallKind::alltoall) posted.row_bytes_each = in.row_bytes / ranks;
+  const std::vector<std::size_t> counts = data.counts();
+  if (kind == CallKind::alltoallv) {
+    posted.sent_at = begins_of(data.parts_sent());
+    posted.received_at = begins_of(data.parts_received());
+  } else if (kind == CallKind::gather && is_root) {
+    posted.received_at = begins_of(counts.empty() ? equal_parts(in, ranks) : counts);
+  } else if (kind == CallKind::scatter && is_root) {
+    posted.sent_at = begins_of(counts.empty() ? equal_parts(as_const_block(out), ranks) : counts);
+  } else {
+    for (const std::size_t count : counts) {
+      posted.row_bytes_of.push_back(count * sizeof(std::int32_t));
+    }
+  }
   return posted;
 }
 

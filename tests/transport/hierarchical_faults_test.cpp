@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <tuple>
@@ -14,58 +15,36 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 
-#include "memory/control_block.hpp"
+#include "support/call_buffers.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::hierarchical_faults_test {
 namespace {
 
-using shm::Collective;
+using Buffers = test::CallBuffers<>;
 
-constexpr Collective collectives[] = {
-    Collective::allreduce,      Collective::reduce,  Collective::broadcast, Collective::allgather,
-    Collective::reduce_scatter, Collective::barrier, Collective::alltoall};
-
-// Posts one collective of `count` elements for each rank.
-Request post(Communicator& comm, Collective collective, std::span<const std::int32_t> in,
-             std::span<std::int32_t> out, std::size_t count, int root) {
-  switch (collective) {
-    case Collective::allreduce:
-      return comm.allreduce<std::int32_t>(in.first(count), out.first(count));
-    case Collective::reduce:
-      return comm.reduce<std::int32_t>(in.first(count), out.first(count), root);
-    case Collective::broadcast:
-      return comm.broadcast(out.first(count), root);
-    case Collective::allgather:
-      return comm.allgather<std::int32_t>(in.first(count), out);
-    case Collective::reduce_scatter:
-      return comm.reduce_scatter<std::int32_t>(in, out.first(count));
-    case Collective::alltoall:
-      return comm.alltoall<std::int32_t>(in, out);
-    default:
-      return comm.barrier();
-  }
-}
-
-// Parameters: collective, elements.
-class HierarchicalFaultsTest : public testing::TestWithParam<std::tuple<Collective, std::size_t>> {
+// Parameters: call of the table of collectives, elements.
+class HierarchicalFaultsTest : public testing::TestWithParam<std::tuple<const char*, std::size_t>> {
  protected:
   static constexpr int ranks = 5;  // on 3 nodes
-  [[nodiscard]] static test::World world() {
-    WorldOptions options = test::quick_options();
+  [[nodiscard]] static test::World world(WorldOptions options = test::quick_options()) {
     options.fabric = {.name = "shm", .fake_nodes = 3};
     return test::World(ranks, options);
   }
+  // The buffers of this rank for the call, whose root is rank 2.
+  [[nodiscard]] static Buffers buffers(World& world) {
+    return {world.communicator(), std::pmr::get_default_resource(),
+            test::call_named(std::get<0>(GetParam())), count(), 2};
+  }
+  [[nodiscard]] static std::size_t count() { return std::get<1>(GetParam()); }
 };
 
 TEST_P(HierarchicalFaultsTest, NamesTheRankThatIsMissing) {
-  const auto [collective, count] = GetParam();
   for (const int absent : {0, 1, ranks - 1}) {
-    world().run_without(absent, [&, which = collective, n = count](World& world) {
-      const std::vector<std::int32_t> in(n * ranks, 1);
-      std::vector<std::int32_t> out(n * ranks);
+    world().run_without(absent, [absent](World& world) {
+      Buffers data = buffers(world);
       // Ranks that need nothing of the absent rank may be done before.
-      Request first = post(world.communicator(), which, in, out, n, 2);
+      Request first = data.post(world.communicator());
       Request request;
       try {
         first.wait();
@@ -81,14 +60,12 @@ TEST_P(HierarchicalFaultsTest, NamesTheRankThatIsMissing) {
 }
 
 TEST_P(HierarchicalFaultsTest, NamesAMismatch) {
-  const auto [collective, count] = GetParam();
-  world().run([&, which = collective, n = count](World& world) {
-    const std::vector<std::int32_t> in(n * ranks, 1);
-    std::vector<std::int32_t> out(n * ranks);
+  world().run([](World& world) {
+    Buffers data = buffers(world);
+    std::vector<std::int32_t> longer(count() + 1);
     Communicator& comm = world.communicator();
     // One rank of the first node posts something else.
-    Request first = world.rank() == 1 ? comm.allreduce(std::span(out).first(n + 1))
-                                      : post(comm, which, in, out, n, 2);
+    Request first = world.rank() == 1 ? comm.allreduce(std::span(longer)) : data.post(comm);
     try {
       first.wait();
       comm.barrier().wait();
@@ -102,18 +79,16 @@ TEST_P(HierarchicalFaultsTest, NamesAMismatch) {
 }
 
 TEST_P(HierarchicalFaultsTest, EndsAtTheDeadlineWhenARankPostsNothing) {
-  const auto [collective, count] = GetParam();
   WorldOptions options = test::quick_options();
-  options.fabric = {.name = "shm", .fake_nodes = 3};
   options.deadline = std::chrono::milliseconds(300);
-  test::World(ranks, options).run([&, which = collective, n = count](World& world) {
-    const std::vector<std::int32_t> in(n * ranks, 1);
-    std::vector<std::int32_t> out(n * ranks);
+  world(options).run([](World& world) {
+    Buffers data = buffers(world);
+    std::vector<std::int32_t> never(count());
+    Communicator& comm = world.communicator();
     try {
       // The last rank waits for a message that nobody sends.
-      Request request = world.rank() == ranks - 1
-                            ? world.communicator().recv(std::span(out).first(n), 0, 7)
-                            : post(world.communicator(), which, in, out, n, 2);
+      Request request =
+          world.rank() == ranks - 1 ? comm.recv(std::span(never), 0, 7) : data.post(comm);
       request.wait();
       world.communicator().barrier().wait();
       ADD_FAILURE() << "nothing failed";
@@ -125,7 +100,9 @@ TEST_P(HierarchicalFaultsTest, EndsAtTheDeadlineWhenARankPostsNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ShmNodes, HierarchicalFaultsTest,
-                         testing::Combine(testing::ValuesIn(collectives),
+                         testing::Combine(testing::Values("Allreduce", "Reduce", "Broadcast",
+                                                          "Allgather", "ReduceScatter", "Barrier",
+                                                          "Alltoall"),
                                           testing::Values(std::size_t{3}, std::size_t{200'003})));
 
 }  // namespace

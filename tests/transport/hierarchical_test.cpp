@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <deque>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -18,6 +17,8 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 
+#include "support/call_buffers.hpp"
+#include "support/link_data.hpp"
 #include "support/link_traffic.hpp"
 #include "support/world.hpp"
 
@@ -25,7 +26,9 @@ namespace rondo::transport::hierarchical_test {
 namespace {
 
 using shm::Collective;
+using test::CallKind;
 using test::Memory;
+using Buffers = test::CallBuffers<>;
 
 /// A communicator of some ranks of a World with so many ranks on each of its nodes.
 struct Layout {
@@ -54,29 +57,9 @@ void arrange(Hierarchy& levels, const Layout& layout, std::size_t rank) {
   levels.arrange(std::move(nodes), rank);
 }
 
-std::int32_t value(std::size_t rank, std::size_t i) {
-  return static_cast<std::int32_t>(rank * 1'000'003 + i);
-}
-std::int32_t sum(std::size_t ranks, std::size_t i) {
-  return static_cast<std::int32_t>(ranks * (ranks - 1) / 2 * 1'000'003 + ranks * i);
-}
-
-/// Uneven shares, some of them empty: rank r gets ((r + 1) mod 3) * unit.
-std::vector<std::size_t> uneven(std::size_t ranks, std::size_t unit) {
-  std::vector<std::size_t> counts;
-  for (std::size_t r = 0; r < ranks; ++r) counts.push_back((r + 1) % 3 * unit);
-  return counts;
-}
-std::size_t before(const std::vector<std::size_t>& counts, std::size_t rank) {
-  return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank),
-                         std::size_t{0});
-}
-
 // Parameters: memory, layout.
 class HierarchicalTest : public testing::TestWithParam<std::tuple<Memory, Layout>> {
  protected:
-  using Ints = std::pmr::vector<std::int32_t>;
-
   [[nodiscard]] static const Layout& layout() { return std::get<1>(GetParam()); }
   [[nodiscard]] static std::size_t ranks() { return count_of(layout()); }
   [[nodiscard]] static test::World world() {
@@ -91,16 +74,12 @@ class HierarchicalTest : public testing::TestWithParam<std::tuple<Memory, Layout
     Communicator& comm;
     std::size_t rank;
 
-    [[nodiscard]] Ints ints(std::size_t count, std::int32_t filled = -1) const {
-      return Ints(count, filled, test::resource(world, std::get<0>(GetParam())));
-    }
-    [[nodiscard]] Ints values(std::size_t count) const {
-      Ints data = ints(count);
-      for (std::size_t i = 0; i < count; ++i) data[i] = value(rank, i);
-      return data;
+    [[nodiscard]] Buffers buffers(const test::Call& call, std::size_t count,
+                                  std::size_t root) const {
+      return {comm, test::resource(world, std::get<0>(GetParam())), call, count,
+              static_cast<int>(root)};
     }
   };
-  class AllAtOnce;
 
   template <typename Body>
   static void run(Body body) {
@@ -116,294 +95,70 @@ class HierarchicalTest : public testing::TestWithParam<std::tuple<Memory, Layout
     Rank rank{world, comm, static_cast<std::size_t>(key)};
     body(rank);
   }
-  /// Posts `collective` of an equal part of `in` and `out` for each rank; its root is rank 1.
-  static Request post(Rank& at, Collective collective, const Ints& in, Ints& out) {
-    const std::size_t count = in.size() / ranks();
-    const auto one = std::span(in).first(count);
-    const auto result = std::span(out).first(count);
-    switch (collective) {
-      case Collective::allreduce:
-        return at.comm.allreduce<std::int32_t>(one, result);
-      case Collective::reduce:
-        return at.comm.reduce<std::int32_t>(one, at.rank == 1 ? result : std::span<std::int32_t>(),
-                                            1);
-      case Collective::broadcast:
-        return at.comm.broadcast(result, 1);
-      case Collective::allgather:
-        return at.comm.allgather<std::int32_t>(one, std::span(out));
-      case Collective::reduce_scatter:
-        return at.comm.reduce_scatter<std::int32_t>(in, result);
-      case Collective::alltoall:
-        return at.comm.alltoall<std::int32_t>(in, std::span(out));
-      default:
-        return at.comm.barrier();
-    }
+  /// Is the call one that nodes and their owners share out? Gathers and scans go between all ranks.
+  [[nodiscard]] static bool is_hierarchical(const test::Call& call) {
+    return (call.kind < CallKind::alltoallv || call.kind == CallKind::barrier) &&
+           call.output <= test::Output::in_place;
   }
-  /// Counts for short data, for data in several shards, and for several blocks.
-  [[nodiscard]] static std::vector<std::size_t> counts() { return {0, 1, 7, 5'003, 600'003}; }
+  /// For short data, for data in several shards, and for several blocks.
+  [[nodiscard]] static std::vector<std::size_t> counts(const test::Call& call) {
+    using test::Shares;
+    const bool is_variant = call.op != ReduceOp::sum || call.shares > Shares::rows ||
+                            call.shares == Shares::one_rank ||
+                            (call.shares != Shares::equal && call.output != test::Output::apart);
+    if (is_variant || call.kind == CallKind::allreduce_coalesced) return {5'003};
+    if (call.kind == CallKind::barrier) return {0};
+    if (call.kind == CallKind::alltoall) return {0, 1, 9, 1'001};
+    if (call.shares == Shares::rows) return {12, 80'003};
+    if (call.has_shares()) return {0, 1, 7, 5'003, 100'001};
+    return {0, 1, 7, 5'003, 600'003};
+  }
+  /// Short data meets every root.
+  [[nodiscard]] static std::vector<std::size_t> roots(const test::Call& call, std::size_t count) {
+    if (!call.has_root() || count > 10'000) return {ranks() / 2};
+    std::vector<std::size_t> roots(ranks());
+    std::iota(roots.begin(), roots.end(), std::size_t{0});
+    return roots;
+  }
 };
 
-// Counts what differs: one message for millions of elements.
-template <typename Expected>
-testing::AssertionResult holds(std::span<const std::int32_t> data, Expected expected) {
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    if (data[i] == expected(i)) continue;
-    return testing::AssertionFailure() << "element " << i << " of " << data.size() << " is "
-                                       << data[i] << ", not " << expected(i);
-  }
-  return testing::AssertionSuccess();
-}
-
-TEST_P(HierarchicalTest, AllreduceSumsBlockByBlock) {
+TEST_P(HierarchicalTest, EveryCallGivesTheResultAndLeavesAllElseAlone) {
   run([](Rank& at) {
-    for (const std::size_t count : counts()) {
-      Ints data = at.values(count);
-      Ints out = at.ints(count);
+    for (const test::Call& call : test::all_calls()) {
+      if (!is_hierarchical(call)) continue;
+      for (const std::size_t count : counts(call)) {
+        for (const std::size_t root : roots(call, count)) {
+          Buffers data = at.buffers(call, count, root);
+          data.fill();
+          const std::uint64_t operations = at.world.counters().operations;
 
-      at.comm.allreduce<std::int32_t>(data, std::span(out)).wait();
-      const std::uint64_t operations = at.world.counters().operations;
-      at.comm.allreduce(std::span(data)).wait();
+          data.post(at.comm).wait();
 
-      EXPECT_TRUE(holds(out, [](std::size_t i) { return sum(ranks(), i); }));
-      EXPECT_TRUE(holds(data, [](std::size_t i) { return sum(ranks(), i); }));
-      EXPECT_EQ(at.world.counters().operations - operations, 1U);
-    }
-  });
-}
-
-TEST_P(HierarchicalTest, BroadcastAndReduceWithAllRoots) {
-  run([](Rank& at) {
-    for (const std::size_t count : counts()) {
-      for (std::size_t root = 0; root < ranks(); ++root) {
-        if (count > 10'000 && root != ranks() / 2) continue;
-        Ints data = at.values(count);
-        Ints total = at.ints(at.rank == root ? count : 0);
-        const std::uint64_t operations = at.world.counters().operations;
-
-        at.comm.reduce<std::int32_t>(data, std::span(total), static_cast<int>(root)).wait();
-        at.comm.broadcast(std::span(data), static_cast<int>(root)).wait();
-
-        EXPECT_TRUE(holds(data, [&](std::size_t i) { return value(root, i); })) << root;
-        EXPECT_TRUE(holds(total, [](std::size_t i) { return sum(ranks(), i); })) << root;
-        EXPECT_EQ(at.world.counters().operations - operations, 2U);
-      }
-    }
-  });
-}
-
-TEST_P(HierarchicalTest, ReduceInPlaceAtTheRoot) {
-  run([](Rank& at) {
-    for (const std::size_t count : {std::size_t{3}, std::size_t{600'001}}) {
-      const std::size_t root = ranks() - 1;
-      Ints data = at.values(count);
-      const std::span<std::int32_t> result =
-          at.rank == root ? std::span(data) : std::span<std::int32_t>();
-
-      at.comm.reduce<std::int32_t>(data, result, static_cast<int>(root)).wait();
-
-      EXPECT_TRUE(holds(data, [&](std::size_t i) {
-        return at.rank == root ? sum(ranks(), i) : value(at.rank, i);
-      }));
-    }
-  });
-}
-
-TEST_P(HierarchicalTest, AllgatherPutsEqualSharesInRankOrder) {
-  run([](Rank& at) {
-    for (const std::size_t count : {0U, 1U, 7U, 5'003U, 100'001U}) {
-      const Ints given = at.values(count);
-      Ints all = at.ints(count * ranks());
-      Ints in_place = at.ints(count * ranks());
-      std::ranges::copy(given, in_place.begin() + static_cast<std::ptrdiff_t>(at.rank * count));
-
-      at.comm.allgather<std::int32_t>(given, std::span(all)).wait();
-      at.comm
-          .allgather<std::int32_t>(std::span(in_place).subspan(at.rank * count, count),
-                                   std::span(in_place))
-          .wait();
-
-      const auto expected = [&](std::size_t i) { return value(i / count, i % count); };
-      EXPECT_TRUE(holds(all, expected));
-      EXPECT_TRUE(holds(in_place, expected));
-    }
-  });
-}
-
-TEST_P(HierarchicalTest, AllgatherPutsListedSharesInRankOrder) {
-  run([](Rank& at) {
-    for (const std::size_t unit : {1U, 1'003U, 100'001U}) {
-      const std::vector<std::size_t> shares = uneven(ranks(), unit);
-      const Ints given = at.values(shares[at.rank]);
-      Ints all = at.ints(before(shares, ranks()));
-
-      at.comm.allgather<std::int32_t>(given, std::span(all), shares).wait();
-
-      for (std::size_t r = 0; r < ranks(); ++r) {
-        EXPECT_TRUE(holds(std::span(all).subspan(before(shares, r), shares[r]),
-                          [&](std::size_t i) { return value(r, i); }))
-            << "of rank " << r;
-      }
-    }
-  });
-}
-
-TEST_P(HierarchicalTest, ReduceScatterGivesEachRankAnEqualShare) {
-  run([](Rank& at) {
-    for (const std::size_t count : {0U, 1U, 7U, 5'003U, 100'001U}) {
-      Ints data = at.values(count * ranks());
-      Ints own = at.ints(count);
-      const std::size_t first = at.rank * count;
-
-      at.comm.reduce_scatter<std::int32_t>(data, std::span(own)).wait();
-      at.comm.reduce_scatter<std::int32_t>(data, std::span(data).subspan(first, count)).wait();
-
-      const auto expected = [&](std::size_t i) { return sum(ranks(), first + i); };
-      EXPECT_TRUE(holds(own, expected));
-      EXPECT_TRUE(holds(std::span(data).subspan(first, count), expected));
-    }
-  });
-}
-
-TEST_P(HierarchicalTest, ReduceScatterGivesEachRankItsListedShare) {
-  run([](Rank& at) {
-    for (const std::size_t unit : {1U, 1'003U, 100'001U}) {
-      const std::vector<std::size_t> shares = uneven(ranks(), unit);
-      const Ints data = at.values(before(shares, ranks()));
-      Ints own = at.ints(shares[at.rank]);
-
-      at.comm.reduce_scatter<std::int32_t>(data, std::span(own), ReduceOp::sum, shares).wait();
-
-      EXPECT_TRUE(
-          holds(own, [&](std::size_t i) { return sum(ranks(), before(shares, at.rank) + i); }));
-    }
-  });
-}
-
-// Columns of an image: rows with gaps, of few and of many bytes.
-TEST_P(HierarchicalTest, AllgatherAndReduceScatterOfRowsLeaveTheGapsAlone) {
-  run([](Rank& at) {
-    for (const std::size_t rows : {3U, 20'001U}) {
-      const std::vector<std::size_t> shares = uneven(ranks(), 2);
-      const std::size_t own = shares[at.rank];
-      const std::size_t all = before(shares, ranks());
-      const Ints narrow = at.values(rows * own);
-      Ints wide = at.ints(rows * (all + 1));
-      Ints back = at.ints(rows * (own + 2));
-
-      at.comm
-          .allgather(Strided<const std::int32_t>(narrow.data(), rows, own, own),
-                     Strided<std::int32_t>(wide.data(), rows, all, all + 1), shares)
-          .wait();
-      at.comm
-          .reduce_scatter(Strided<const std::int32_t>(wide.data(), rows, all, all + 1),
-                          Strided<std::int32_t>(back.data(), rows, own, own + 2), ReduceOp::sum,
-                          shares)
-          .wait();
-
-      std::size_t wrong = 0;
-      for (std::size_t row = 0; row < rows; ++row) {
-        for (std::size_t r = 0; r < ranks(); ++r) {
-          for (std::size_t c = 0; c < shares[r]; ++c) {
-            const std::int32_t expected = value(r, row * shares[r] + c);
-            wrong += wide[row * (all + 1) + before(shares, r) + c] == expected ? 0U : 1U;
-            if (r != at.rank) continue;
-            const auto total = static_cast<std::int32_t>(ranks()) * expected;
-            wrong += back[row * (own + 2) + c] == total ? 0U : 1U;
-          }
+          EXPECT_EQ(data.fault(), "");
+          EXPECT_EQ(at.world.counters().operations - operations, 1U) << call.name;
         }
-        wrong += wide[row * (all + 1) + all] == -1 ? 0U : 1U;
-        wrong += back[row * (own + 2) + own] == -1 ? 0U : 1U;
       }
-      EXPECT_EQ(wrong, 0U) << rows;
     }
   });
 }
-
-TEST_P(HierarchicalTest, AlltoallSendsShortAndLongPartsToTheirRanks) {
-  run([](Rank& at) {
-    for (const std::size_t count : {0U, 1U, 9U, 1'001U}) {
-      const Ints given = at.values(count * ranks());
-      Ints taken = at.ints(count * ranks());
-
-      at.comm.alltoall<std::int32_t>(given, std::span(taken)).wait();
-
-      EXPECT_TRUE(holds(
-          taken, [&](std::size_t i) { return value(i / count, at.rank * count + i % count); }));
-    }
-  });
-}
-
-// All collectives of `count` elements of each rank at once; the last rank is the root.
-class HierarchicalTest::AllAtOnce {
- public:
-  AllAtOnce(const Rank& at, std::size_t count)
-      : at_(at),
-        count_(count),
-        is_root_(at.rank == ranks() - 1),
-        given_(at.values(count * ranks())),
-        sent_(at.values(count)),
-        reduced_(at.values(count)),
-        collected_(at.ints(is_root_ ? count * ranks() : 0)),
-        total_(at.ints(is_root_ ? count : 0)),
-        gathered_(at.ints(count * ranks())),
-        exchanged_(at.ints(count * ranks())),
-        scattered_(at.ints(count)) {}
-
-  std::vector<Request> post() {
-    const auto share = std::span(given_).first(count_);
-    const int root = static_cast<int>(ranks()) - 1;
-    std::vector<Request> requests;
-    requests.push_back(at_.comm.broadcast(std::span(sent_), root));
-    requests.push_back(at_.comm.allreduce(std::span(reduced_)));
-    requests.push_back(at_.comm.barrier());
-    requests.push_back(at_.comm.gather<std::int32_t>(share, std::span(collected_), root));
-    requests.push_back(at_.comm.reduce<std::int32_t>(share, std::span(total_), root));
-    requests.push_back(at_.comm.allgather<std::int32_t>(share, std::span(gathered_)));
-    requests.push_back(at_.comm.alltoall<std::int32_t>(given_, std::span(exchanged_)));
-    requests.push_back(at_.comm.reduce_scatter<std::int32_t>(given_, std::span(scattered_)));
-    requests.push_back(at_.comm.barrier());
-    return requests;
-  }
-
-  void expect_results() const {
-    const std::size_t mine = at_.rank * count_;
-    const auto sum_of = [](std::size_t i) { return sum(ranks(), i); };
-    const auto of_all = [&](std::size_t i) { return value(i / count_, i % count_); };
-    EXPECT_TRUE(holds(sent_, [](std::size_t i) { return value(ranks() - 1, i); }));
-    EXPECT_TRUE(holds(reduced_, sum_of));
-    EXPECT_TRUE(holds(total_, sum_of));
-    EXPECT_TRUE(holds(collected_, of_all));
-    EXPECT_TRUE(holds(gathered_, of_all));
-    EXPECT_TRUE(
-        holds(exchanged_, [&](std::size_t i) { return value(i / count_, mine + i % count_); }));
-    EXPECT_TRUE(holds(scattered_, [&](std::size_t i) { return sum(ranks(), mine + i); }));
-  }
-
- private:
-  Rank at_;
-  std::size_t count_;
-  bool is_root_;
-  const Ints given_;
-  Ints sent_;
-  Ints reduced_;
-  Ints collected_;
-  Ints total_;
-  Ints gathered_;
-  Ints exchanged_;
-  Ints scattered_;
-};
 
 // The work of one operation on the nodes meets that of others there.
-TEST_P(HierarchicalTest, AllOfThemMayBeOutstandingTogether) {
+TEST_P(HierarchicalTest, AllCallsMayBeOutstandingTogether) {
   run([](Rank& at) {
     for (const std::size_t count : {std::size_t{5}, std::size_t{10'003}}) {
-      AllAtOnce all(at, count);
-      std::vector<Request> requests = all.post();
+      std::deque<Buffers> buffers;
+      std::vector<Request> requests;
+      for (const test::Call& call : test::all_calls()) {
+        buffers.emplace_back(at.comm, test::resource(at.world, std::get<0>(GetParam())), call,
+                             count, at.comm.size() - 1);
+        buffers.back().fill(count);
+        requests.push_back(buffers.back().post(at.comm));
+      }
 
       if (at.rank % 2 == 0) std::ranges::reverse(requests);
       wait_all(requests);
 
-      all.expect_results();
+      for (Buffers& data : buffers) EXPECT_EQ(data.fault(), "");
     }
   });
 }
@@ -455,21 +210,22 @@ TEST_P(HierarchicalTest, SendsBetweenNodesWhatTheClosedFormSays) {
     Hierarchy levels;
     arrange(levels, layout(), at.rank);
     for (const std::size_t count : {3U, 10'003U, 100'001U}) {
-      const Ints in = at.values(count * ranks());
-      Ints out = at.ints(count * ranks());
-      for (const Collective collective : hierarchical_collectives) {
-        if (collective == Collective::alltoall && count > 3) continue;  // flat
+      for (const char* name : {"Allreduce", "Reduce", "Broadcast", "Allgather", "ReduceScatter",
+                               "Barrier", "Alltoall"}) {
+        const test::Call& call = test::call_named(name);
+        if (call.kind == CallKind::alltoall && count > 3) continue;  // flat
+        Buffers data = at.buffers(call, count, 1);
+        data.fill();
         const Counters begin = at.world.counters();
-        post(at, collective, in, out).wait();
+        data.post(at.comm).wait();
 
         const Counters end = at.world.counters();
         EXPECT_EQ((test::LinkTraffic{end.fabric_messages - begin.fabric_messages,
                                      end.fabric_bytes - begin.fabric_bytes}),
-                  test::hierarchical_traffic_of(posted_of(collective, ranks(), count), levels,
+                  test::hierarchical_traffic_of(test::posted_of(data, ranks()), levels,
                                                 AlgorithmTable::for_ranks(levels.nodes.size()),
                                                 Group().segment_bytes))
-            << "collective " << static_cast<int>(collective) << " of " << count << ", rank "
-            << at.rank;
+            << name << " of " << count << ", rank " << at.rank;
       }
     }
   });
