@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct SimulatedCollective {
   std::string name;
   /// Runs it once or, where there is a root, for several roots (all of them up to 64 ranks).
   /// Throws std::runtime_error, which says what is wrong.
-  SimulatedTraffic (*check)(std::size_t ranks);
+  std::function<SimulatedTraffic(std::size_t ranks)> check;
 };
 
 [[nodiscard]] const std::vector<SimulatedCollective>& simulated_collectives();
