@@ -61,7 +61,7 @@ constexpr std::array fault_names{"killed", "stopped", "cut off"};
 // The report of a trial's rank to the parent. It lies in memory that all of them share, because a
 // rank that is killed can say nothing at its end.
 struct RankReport {
-  RandomKind kind = RandomKind::barrier;  // in which it is
+  RandomKind kind = {};  // in which it is
   int rounds = 0;
   bool failed = false;
   int code = 0;
@@ -195,7 +195,7 @@ WorldOptions options_of(const Trial& trial, const std::string& fabric) {
 
 // The outcome of a trial.
 struct Outcome {
-  RandomKind kind = RandomKind::barrier;
+  RandomKind kind = {};
   std::chrono::nanoseconds slowest{0};
 };
 
@@ -377,8 +377,7 @@ TEST_P(RandomKillsTest, EverySurvivorNamesTheRankThatWasLost) {
     Outcome outcome;
     run(trial, GetParam(), outcome);
     table[fault].add(outcome.slowest);
-    const std::string kind = test::random_kind_names[static_cast<std::size_t>(outcome.kind)];
-    table[fault + " in " + kind].add(outcome.slowest);
+    table[fault + " in " + test::name_of(outcome.kind)].add(outcome.slowest);
     if (HasFatalFailure()) break;
   }
   if (std::getenv("RONDO_KILLS") != nullptr) print(GetParam(), table);
