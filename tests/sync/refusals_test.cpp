@@ -1,5 +1,5 @@
-// Options, replicas and optimizers that a scheme refuses when it is made, with the reason. What
-// every scheme refuses is in scheme_contract_test.cpp.
+// Options, replicas and optimizers that a scheme refuses when it is made, with the reason.
+// scheme_contract_test.cpp has the refusals that every scheme shares.
 
 #include <cmath>
 #include <cstddef>
