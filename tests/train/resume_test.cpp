@@ -34,10 +34,12 @@ using rondo::test::ScratchFolder;
 using rondo::test::World;
 using test::contents;
 using test::events;
+using test::expect_refusal;
 using test::experiment_of;
 using test::run_in;
 using test::RunEnd;
 using test::steady_lines;
+using test::with;
 using testing::AnyOf;
 using testing::Contains;
 using testing::ElementsAre;
@@ -51,27 +53,90 @@ std::vector<int> ends_of(const std::vector<int>& stops) {
   return {stops.front(), stops.back()};
 }
 
-// Stops at each of these looks, resumes, and compares with a whole run. No step is done twice.
-void expect_same_end(int ranks, const Experiment& experiment, const std::vector<int>& stops) {
-  const ScratchFolder whole;
-  const RunEnd expected = run_in(whole.path(), ranks, experiment);
-  for (const int stop : ends_of(stops)) {
-    const ScratchFolder cut;
-    const RunEnd first = run_in(cut.path(), ranks, experiment, {}, stop);
-    EXPECT_TRUE(first.stopped) << stop;
-    const RunEnd resumed = run_in(cut.path(), ranks, experiment, "auto");
+enum class Compared : std::uint8_t { model, bytes, everything };
 
-    EXPECT_EQ(first.steps + resumed.steps, expected.steps) << "at look " << stop;
-    EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash) << "at look " << stop;
+/// Runs of so many ranks that are stopped, and at which looks.
+struct Case {
+  int ranks;
+  std::string scheme;
+  std::string model;
+  std::string settings;
+  std::vector<int> stops;
+  Compared compared = Compared::everything;
+};
+
+// Stops at each of these looks, resumes, and compares with a whole run. No step is done twice.
+void expect_same_end(const Case& run) {
+  const Experiment experiment = with(experiment_of(run.scheme, run.model), run.settings);
+  const ScratchFolder whole;
+  const RunEnd expected = run_in(whole.path(), run.ranks, experiment);
+  for (const int stop : ends_of(run.stops)) {
+    SCOPED_TRACE(run.scheme + " " + run.settings + " at look " + std::to_string(stop));
+    const ScratchFolder cut;
+    const RunEnd first = run_in(cut.path(), run.ranks, experiment, {}, stop);
+    EXPECT_TRUE(first.stopped);
+    const RunEnd resumed = run_in(cut.path(), run.ranks, experiment, "auto");
+
+    EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash);
     EXPECT_EQ(resumed.last.accuracy, expected.last.accuracy);
-    EXPECT_EQ(steady_lines(cut.path()), steady_lines(whole.path())) << "at look " << stop;
     EXPECT_EQ(contents(cut.path() / "model.safetensors"),
               contents(whole.path() / "model.safetensors"));
+    if (run.compared == Compared::model) continue;
+    EXPECT_EQ(resumed.last.bytes_sent, expected.last.bytes_sent);
+    if (run.compared == Compared::bytes) continue;
+    EXPECT_EQ(first.steps + resumed.steps, expected.steps);
+    EXPECT_EQ(steady_lines(cut.path()), steady_lines(whole.path()));
   }
 }
 
-TEST(ResumeTest, SynchronousRunsGoOnWithTheSameBits) {
-  expect_same_end(2, experiment_of("synchronous", "resnet8"), {1, 4, 5, 7, 11});
+TEST(ResumeTest, RunsGoOnWithTheSameBits) {
+  const std::string lazy = "update.warmup_epochs=0.2 update.lazy_layers=";
+  const std::string momentum = "update.reduction_momentum=0.5 ";
+  const std::string under_way =
+      momentum + "update.period=3 update.local_period=3 update.overlap_steps=2";
+  const std::string bf16 = "train.reduce_precision=bf16 ";
+  const std::string groups = "grid.sample=2 grid.height=2";
+  const std::string tiles = "grid.height=2 grid.filter=2";
+  const Case cases[] = {
+      {1, "synchronous", "lenet5", "", {3, 5}},
+      {2, "synchronous", "resnet8", "", {1, 4, 5, 7, 11}},
+      {2, "synchronous", "lenet5", bf16, {3, 5}},
+      {2,
+       "synchronous",
+       "lenet5",
+       "optimizer.name=adam optimizer.learning_rate=0.001 train.accumulate=2",
+       {2, 6}},
+      // The optimizer's state lies in shares.
+      {2, "sharded", "resnet8", "", {4, 7}},
+      {2, "sharded", "lenet5", bf16, {3, 5}},
+      {3, "sharded", "resnet8", "optimizer.name=adam", {5}},
+      // Within a window.
+      {2, "lazy", "resnet8", lazy + "3 update.max_interval=4", {1, 2, 3, 4, 6, 7}},
+      {2, "lazy", "lenet5", bf16 + lazy + "2", {3, 5}},
+      // Between averages.
+      {2, "k_step", "resnet8", momentum, {1, 3, 5, 6}},
+      {2, "hierarchical", "resnet8", momentum, {1, 3, 5, 6}},
+      {2, "k_step", "resnet8", momentum + "update.period=4 update.fragments=3", {1, 3, 5, 6}},
+      {2, "k_step", "lenet5", "update.period=5 update.period_policy=adaptive", {1, 4, 6}},
+      {2,
+       "k_step",
+       "resnet8",
+       "update.period=3 update.outer_optimizer=adam update.outer_rate=0.01",
+       {1, 3, 4, 6}},
+      // With an average under way: what moves while a checkpoint is written counts as no
+      // training.
+      {2, "k_step", "resnet8", under_way, {1, 3, 4, 6}, Compared::model},
+      {2, "hierarchical", "resnet8", under_way, {1, 3, 4, 6}, Compared::model},
+      // On grids, also of two tiles of two ranks, each of which has a part of the filters.
+      {4, "synchronous", "resnet8", groups, {3, 5}},
+      {4, "k_step", "resnet8", groups, {3, 5}},
+      {4, "hierarchical", "resnet8", groups, {3, 5}},
+      {4, "synchronous", "resnet8", tiles, {3, 5}},
+      // How many bytes of an allgather that goes on into the next step count for which of the two
+      // depends on when they leave.
+      {4, "sharded", "resnet8", tiles, {3}, Compared::bytes},
+  };
+  for (const Case& run : cases) expect_same_end(run);
 }
 
 // On the grid that was chosen when they began.
@@ -87,36 +152,9 @@ TEST(ResumeTest, SoDoRunsWhoseGridThePlannerChooses) {
   EXPECT_EQ(resumed.last.epoch, 3);
 }
 
-// With the optimizer's state in shares.
-TEST(ResumeTest, SoDoShardedRuns) {
-  Experiment experiment = experiment_of("sharded", "resnet8");
-  expect_same_end(2, experiment, {4, 7});
-  experiment.optimizer.name = "adam";
-  expect_same_end(3, experiment, {5});
-}
-
-TEST(ResumeTest, SoDoRunsOfOneRank) { expect_same_end(1, experiment_of("synchronous"), {3, 5}); }
-
-TEST(ResumeTest, SoDoRunsThatSendGradientsAsBf16) {
-  for (const char* scheme : {"synchronous", "sharded", "lazy"}) {
-    Experiment experiment = experiment_of(scheme);
-    experiment.update.lazy_layers = "2";
-    experiment.update.warmup_epochs = 0.2;
-    experiment.train.reduce_precision = "bf16";
-    expect_same_end(2, experiment, {3, 5});
-  }
-}
-
-TEST(ResumeTest, SoDoLazyRunsWithinAWindow) {
-  Experiment experiment = experiment_of("lazy", "resnet8");
-  experiment.update.max_interval = 4;
-  experiment.update.warmup_epochs = 0.2;
-  experiment.update.lazy_layers = "3";
-  expect_same_end(2, experiment, {1, 2, 3, 4, 6, 7});
-}
-
 // Both convolutions can be lazy, and the first one always is. The checkpoint is made to say the
-// number that was not measured; within the warm-up it has no state of a window that would not fit.
+// number that was not measured; within the warm-up it has no state of a window that would not
+// fit.
 TEST(ResumeTest, LazyLayersStayThoseThatWereMeasured) {
   const Experiment experiment = test::tiny_experiment("update.scheme=lazy");
   const ScratchFolder folder;
@@ -131,101 +169,6 @@ TEST(ResumeTest, LazyLayersStayThoseThatWereMeasured) {
 
   EXPECT_THAT(events(folder.path(), "start").at(0)["lazy_layers"], SizeIs(measured));
   EXPECT_THAT(events(folder.path(), "resume").at(0)["lazy_layers"], SizeIs(3 - measured));
-}
-
-TEST(ResumeTest, SoDoReplicasBetweenAverages) {
-  for (const char* scheme : {"k_step", "hierarchical"}) {
-    Experiment experiment = experiment_of(scheme, "resnet8");
-    experiment.update.reduction_momentum = 0.5;
-    expect_same_end(2, experiment, {1, 3, 5, 6});
-  }
-}
-
-TEST(ResumeTest, SoDoRoundsThatFollowTheLoss) {
-  Experiment experiment = experiment_of("k_step");
-  experiment.update.period = 5;
-  experiment.update.period_policy = "adaptive";
-  expect_same_end(2, experiment, {1, 4, 6});
-}
-
-TEST(ResumeTest, SoDoAveragesUnderWay) {
-  for (const char* scheme : {"k_step", "hierarchical"}) {
-    Experiment experiment = experiment_of(scheme, "resnet8");
-    experiment.update.period = 3;
-    experiment.update.local_period = 3;
-    experiment.update.overlap_steps = 2;
-    experiment.update.reduction_momentum = 0.5;
-    const ScratchFolder whole;
-    const RunEnd expected = run_in(whole.path(), 2, experiment);
-    for (const int stop : ends_of({1, 3, 4, 6})) {
-      const ScratchFolder cut;
-      EXPECT_TRUE(run_in(cut.path(), 2, experiment, {}, stop).stopped) << stop;
-      // Not the metrics: what moves while a checkpoint is written counts as no training.
-      EXPECT_EQ(run_in(cut.path(), 2, experiment, "auto").last.parameter_hash,
-                expected.last.parameter_hash)
-          << "at look " << stop;
-    }
-  }
-}
-
-TEST(ResumeTest, SoDoFragments) {
-  Experiment experiment = experiment_of("k_step", "resnet8");
-  experiment.update.period = 4;
-  experiment.update.fragments = 3;
-  experiment.update.reduction_momentum = 0.5;
-  expect_same_end(2, experiment, {1, 3, 5, 6});
-}
-
-TEST(ResumeTest, SoDoOuterOptimizers) {
-  Experiment experiment = experiment_of("k_step", "resnet8");
-  experiment.update.period = 3;
-  experiment.update.outer_optimizer = "adam";
-  experiment.update.outer_rate = 0.01;
-  expect_same_end(2, experiment, {1, 3, 4, 6});
-}
-
-TEST(ResumeTest, SoDoAdamAndMicroBatches) {
-  Experiment experiment = experiment_of("synchronous");
-  experiment.optimizer.name = "adam";
-  experiment.optimizer.learning_rate = 0.001;
-  experiment.train.accumulate = 2;
-  expect_same_end(2, experiment, {2, 6});
-}
-
-TEST(ResumeTest, SoDoGridsOfTwoByTwo) {
-  for (const char* scheme : {"synchronous", "k_step", "hierarchical"}) {
-    Experiment experiment = experiment_of(scheme, "resnet8");
-    experiment.grid.sample = 2;
-    experiment.grid.height = 2;
-    expect_same_end(4, experiment, {3, 5});
-  }
-}
-
-// Two tiles of two ranks, each of which has a part of the filters.
-TEST(ResumeTest, SoDoGridsThatSplitSpaceAndChannelsAtOnce) {
-  Experiment experiment = experiment_of("synchronous", "resnet8");
-  experiment.grid.height = 2;
-  experiment.grid.filter = 2;
-  expect_same_end(4, experiment, {3, 5});
-}
-
-// Without the lines of metrics: how many bytes of an allgather that goes on into the next step
-// count for which of the two depends on when they leave.
-TEST(ResumeTest, ShardedGridsThatSplitSpaceAndChannelsEndWithTheSameModel) {
-  Experiment experiment = experiment_of("sharded", "resnet8");
-  experiment.grid.height = 2;
-  experiment.grid.filter = 2;
-  const ScratchFolder whole;
-  const ScratchFolder cut;
-
-  const RunEnd expected = run_in(whole.path(), 4, experiment);
-  EXPECT_TRUE(run_in(cut.path(), 4, experiment, {}, 3).stopped);
-  const RunEnd resumed = run_in(cut.path(), 4, experiment, "auto");
-
-  EXPECT_EQ(resumed.last.parameter_hash, expected.last.parameter_hash);
-  EXPECT_EQ(resumed.last.bytes_sent, expected.last.bytes_sent);
-  EXPECT_EQ(contents(cut.path() / "model.safetensors"),
-            contents(whole.path() / "model.safetensors"));
 }
 
 TEST(ResumeTest, CyclicRunsGoOnAfterAnEpochWhereTurnsAreReplayed) {
@@ -366,12 +309,8 @@ TEST(ResumeTest, ALossThatIsNotFiniteNamesTheLayerAndKeepsTheCheckpointBefore) {
     experiment.checkpoint.every_steps = 1;
     experiment.checkpoint.keep = 5;
     const ScratchFolder folder;
-    World{2}.run([&](transport::World& world) {
-      TrainerOptions options;
-      options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
-      EXPECT_THAT(rondo::test::error_text<NumericError>([&] { train(world, experiment, options); }),
-                  HasSubstr("in step 2, first in "));
-    });
+    expect_refusal<NumericError>(2, experiment, {.run_folder = folder.path()},
+                                 HasSubstr("in step 2, first in "));
 
     // Both sides are of whole epochs.
     const json end = events(folder.path(), "end").front();
@@ -391,10 +330,8 @@ TEST(ResumeTest, TheBestOneIsKept) {
   const ScratchFolder folder;
   run_in(folder.path(), 1, experiment);
   double best = -1.0;
-  std::ifstream stream(folder.path() / "metrics.jsonl");
-  for (std::string line; std::getline(stream, line);) {
-    const json event = json::parse(line);
-    if (event["event"] == "epoch") best = std::max(best, event["accuracy"].get<double>());
+  for (const json& event : events(folder.path(), "epoch")) {
+    best = std::max(best, event["accuracy"].get<double>());
   }
   double kept = -1.0;
   for (const fs::path& checkpoint : list_checkpoints(folder.path())) {

@@ -4,14 +4,17 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <rondo/train/trainer.hpp>
 
+#include "support/error_text.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 
@@ -35,6 +38,23 @@ namespace rondo::train::test {
   experiment.update.local_period = 2;
   experiment.update.group = 1;
   return experiment;
+}
+
+/// With `settings`, as --set takes them; spaces stand between them.
+[[nodiscard]] inline Experiment with(const Experiment& experiment, const std::string& settings) {
+  std::vector<std::string> list;
+  std::istringstream words(settings);
+  for (std::string word; words >> word;) list.push_back(word);
+  return parse_recorded(to_toml(experiment), "run.toml", list);
+}
+
+/// All ranks of a run throw an E with this text.
+template <class E>
+void expect_refusal(int ranks, const Experiment& experiment, const TrainerOptions& options,
+                    const testing::Matcher<std::string>& text) {
+  rondo::test::World{ranks}.run([&](transport::World& world) {
+    EXPECT_THAT(rondo::test::error_text<E>([&] { train(world, experiment, options); }), text);
+  });
 }
 
 /// How a run ended, as rank 0 tells.
