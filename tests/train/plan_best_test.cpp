@@ -5,14 +5,14 @@
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/tensor/engine.hpp>
-#include <rondo/tensor/kernel_memory.hpp>
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/train/plan_best.hpp>
 #include <rondo/train/scaling.hpp>
 
@@ -133,12 +133,6 @@ TEST(PlanBestTest, OneRankComputesAndNothingElse) {
                                                     LayerSplit{.kind = SplitKind::sample}))));
 }
 
-// 2 flops x 1 sample x 512 weights, forward and backward-weights; a model's input has no gradient.
-TEST(PlanBestTest, TakesComputeTimeFromTheCosts) {
-  const std::vector<BestPlan> plans = best_plans(one_connected(16, 32), job(1, 1), FlopRate(1024));
-  EXPECT_DOUBLE_EQ(plans[0].compute_seconds, 2.0);
-}
-
 TEST(PlanBestTest, SplitsSamplesWhereWordsAreFree) {
   const PlanOptions options = job(8, 64, {.alpha_seconds = 0.0, .bandwidth = infinity});
   const std::vector<BestPlan> plans = best_plans(make_model("resnet20"), options, FlopRate(1e9));
@@ -189,49 +183,29 @@ TEST(PlanBestTest, GridsAreInTheOrderOfTheirSteps) {
   EXPECT_LT(plans[0].overlapped_seconds, 0.2891);
 }
 
-// n = 8 samples of a replica of 2: c(n e, 2) is not needed, c(n d, 2) forward; |W|/2 over 2
-// replicas.
-TEST(PlanBestTest, CountsTheTermsOfTheFullyConnectedLayer) {
-  const BestPlan plan = plan_on(2, one_connected(4096, 64), job(4, 16));
-  const double forward = alpha + beta * 8 * 64 / 2;
-  const double weights = 2 * (alpha + beta * (4096 * 64 / 2) / 2);
-  EXPECT_EQ(plan.layers[0].split.kind, SplitKind::channel);
-  EXPECT_NEAR(plan.exchange_seconds, forward, rounding * forward);
-  EXPECT_NEAR(plan.reduction_seconds, weights, rounding * weights);
-}
-
 // B = 1 leaves nothing to split by sample, and so few channels nothing by channel. Rows of 16
-// pixels with 8 channels; corners are needed of 2 x 2 parts only.
-TEST(PlanBestTest, CountsHalos) {
-  const Model model = two_convolutions(8, 8, 16);
-
-  const BestPlan plan = plan_on(2, model, job(2, 1), FlopRate(1.0));
-
-  const double halo = alpha + beta * 16 * 8;
+// pixels with 8 channels; corners are needed of 2 x 2 parts only. In bf16 halos are half as long,
+// and sums as long. The second layer's halo of dy is hidden, where its gradients of weights take
+// longer; the first layer's gradients are final at the end, and nothing hides their reduction.
+TEST(PlanBestTest, CountsHalosAndHidesThatOfDy) {
   const double weights = 2 * (alpha + beta * 9 * 8 * 8 / 2);
-  EXPECT_EQ(plan.layers[1].split.kind, SplitKind::space);
-  EXPECT_NEAR(plan.layers[1].reduction_seconds, weights, rounding * weights);
-  EXPECT_NEAR(plan.layers[0].exchange_seconds, halo, rounding * halo);  // x
   const double mean = 2 * (alpha + beta * 8 / 2);
-  EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);  // x and dy
-}
+  for (const tensor::DataType type : {tensor::DataType::f32, tensor::DataType::bf16}) {
+    PlanOptions options = job(2, 1);
+    options.type = type;
+    const double element = type == tensor::DataType::bf16 ? beta / 2 : beta;
+    const double halo = alpha + element * 16 * 8;
 
-// As CountsHalos: the second layer's halo of dy is hidden, where its gradients of weights take
-// longer.
-TEST(PlanBestTest, HidesTheHaloOfDyBehindGradientsOfWeights) {
-  const Model model = two_convolutions(8, 8, 16);
-  PlanOptions options = job(2, 1);
-  options.paths = transport::AllreducePaths("ring:0-max");
-  const double halo = alpha + beta * 16 * 8;
-  const double weights_of_first = 2 * (alpha + beta * 9 * 8 * 8 / 2);
+    const BestPlan plan = plan_on(2, two_convolutions(8, 8, 16), options, FlopRate(1.0));
 
-  const BestPlan plan = plan_on(2, model, options, FlopRate(1.0));
-
-  ASSERT_EQ(plan.layers[1].split.kind, SplitKind::space);
-  // The first layer's gradients are final at the end, and nothing hides their reduction.
-  const double reduced = plan.layers[1].reduction_seconds;
-  EXPECT_NEAR(plan.overlapped_seconds, plan.seconds() - reduced - halo, rounding * plan.seconds());
-  EXPECT_NEAR(plan.layers[0].reduction_seconds, weights_of_first, rounding * weights_of_first);
+    ASSERT_EQ(plan.layers[1].split.kind, SplitKind::space);
+    EXPECT_NEAR(plan.layers[0].reduction_seconds, weights, rounding * weights);
+    EXPECT_NEAR(plan.layers[1].reduction_seconds, weights, rounding * weights);
+    EXPECT_NEAR(plan.layers[0].exchange_seconds, halo, rounding * halo);             // x
+    EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);  // x and dy
+    EXPECT_NEAR(plan.overlapped_seconds, plan.seconds() - weights - halo,
+                rounding * plan.seconds());
+  }
 }
 
 // For one sample, x has 1.4 times as many elements as the weights. Halves of the image, in each of
@@ -246,31 +220,9 @@ TEST(PlanBestTest, SplitsAConvolutionInSpaceAndByChannelWhereThatIsLess) {
 
   const BestPlan plan = plan_on(4, model, job(4, 1), FlopRate(1e3));
 
-  const BestLayer& layer = plan.layers[0];
-  ASSERT_EQ(layer.split.kind, SplitKind::space_and_channel);
-  EXPECT_EQ(layer.split.channels, (ChannelGrid{.channels = 1, .filters = 2}));
-  const double halo = alpha + beta * 32 * 80;
-  const double gathered = alpha + beta * (32 * 32 * 80 / 2) / 2;
-  const double mean = 2 * (3 * alpha + beta * 80 * 3 / 4);
-  const double weights = 2 * (alpha + beta * (9 * 80 * 80 / 2) / 2);
-  EXPECT_NEAR(layer.exchange_seconds, halo + gathered + mean, rounding * gathered);
-  EXPECT_NEAR(layer.reduction_seconds, weights, rounding * weights);
+  ASSERT_EQ(plan.layers[0].split.kind, SplitKind::space_and_channel);
+  EXPECT_EQ(plan.layers[0].split.channels, (ChannelGrid{.channels = 1, .filters = 2}));
 }
-
-TEST(PlanBestTest, HalosOfBf16AreHalfAsLongAndSumsAsLong) {
-  const Model model = two_convolutions(8, 8, 16);
-  PlanOptions options = job(2, 1);
-  options.type = tensor::DataType::bf16;
-
-  const BestPlan plan = plan_on(2, model, options, FlopRate(1.0));
-
-  const double halo = alpha + beta / 2 * 16 * 8;
-  const double mean = 2 * (alpha + beta * 8 / 2);
-  EXPECT_EQ(plan.layers[1].split.kind, SplitKind::space);
-  EXPECT_NEAR(plan.layers[0].exchange_seconds, halo, rounding * halo);
-  EXPECT_NEAR(plan.layers[1].exchange_seconds, 2 * halo + mean, rounding * halo);
-}
-
 // 16 channels on four ranks: 2 x 16 + 1 sums in double in forward, 2 x 16 in backward.
 TEST(PlanBestTest, CountsWhatSharedStatisticsExchange) {
   const Model model = {.name = "normed",
@@ -292,14 +244,6 @@ TEST(PlanBestTest, CountsWhatSharedStatisticsExchange) {
   EXPECT_EQ(exchanged(BatchNormScope::rank, 1), 0.0);
   EXPECT_EQ(exchanged(BatchNormScope::replica, 1), 0.0);
   EXPECT_NEAR(exchanged(BatchNormScope::all, 1), all, rounding * all);
-}
-
-// A ring of 8 ranks: 7 messages of a half, where closed forms count 3.
-TEST(PlanBestTest, RingsSendAMessageToEachOtherRank) {
-  const Model model = one_connected(4096, 64);
-  const BestPlan plan = plan_on(1, model, job(8, 8));
-  const double ring = 2 * (7 * alpha + beta * (4096 * 64) * 7 / 8);
-  EXPECT_NEAR(plan.reduction_seconds, ring, rounding * ring);
 }
 
 // As it will run: the pooling takes the input by sample, and what it writes is redistributed.
@@ -343,49 +287,6 @@ TEST(PlanBestTest, AddsLayersUp) {
   }
 }
 
-// 4 copies of 512 weights and 32 biases; of each of 2 samples 32 elements and their gradients;
-// three batches of 16 and a label.
-TEST(PlanBestTest, CountsTheMemoryOfARank) {
-  tensor::Engine engine;
-  const auto kernel = memory_of(
-      engine,
-      tensor::FullyConnectedSpec{
-          .input = {2, 1, 1, 16}, .outputs = 32, .input_gradient = tensor::InputGradient::unused});
-  const std::vector<BestPlan> plans = without_compute(one_connected(16, 32), job(1, 2));
-  EXPECT_EQ(plans[0].bytes_per_rank, 4 * (4 * 544 + 2 * 32 + 2 * 32 + 3 * 2 * (16 + 1)) +
-                                         kernel.own + kernel.scratchpad + kernel.reorder_buffer);
-}
-
-// The convolution's output lies by sample; the layer behind it reads those of the replica, 8 times
-// as many, and leaves as large a gradient of them.
-TEST(PlanBestTest, CountsRedistributedValuesAndTheirGradients) {
-  const Model model = {.name = "wide",
-                       .input = {1, 8, 8, 3},
-                       .classes = 128,
-                       .layers = {{"conv", ConvolutionLayer{.filters = 16, .bias = true}, {0}},
-                                  {"fc", FullyConnectedLayer{.outputs = 128}, {1}}}};
-  const PlanOptions options = job(64, 64, {.alpha_seconds = 0.0, .bandwidth = 6e9});
-
-  const BestPlan plan = plan_on(8, model, options, FlopRate(1e10));
-
-  ASSERT_EQ(plan.layers[0].split.kind, SplitKind::sample);
-  ASSERT_EQ(plan.layers[1].split.kind, SplitKind::channel);
-  const std::uint64_t read = 8 * 1024;
-  const std::uint64_t values = 192 + 1024 + read + 8 * 128;
-  const std::uint64_t parameters = (9 * 3 * 16 + 16) + (1024 * 128 + 128) / 8;
-  EXPECT_GE(plan.bytes_per_rank, 4 * (values + 4 * parameters + 2 * read));
-}
-
-// 4 samples in 4 micro-batches: a rank holds one sample at a time, and the sum of gradients over
-// micro-batches, too.
-TEST(PlanBestTest, HoldsOnePieceOfABatchAtATime) {
-  PlanOptions options = job(1, 4);
-  options.micro_batches = 4;
-  const std::vector<BestPlan> plans = without_compute(one_connected(16, 32), options);
-  const std::vector<BestPlan> one = without_compute(one_connected(16, 32), job(1, 1));
-  EXPECT_EQ(plans[0].bytes_per_rank, one[0].bytes_per_rank + 4 * 544);
-}
-
 // Where messages take long all ranks would rather hold all weights.
 TEST(PlanBestTest, StaysBelowTheMemoryLimit) {
   const Model model = one_connected(1024, 1024);
@@ -426,14 +327,6 @@ TEST(PlanBestTest, LooksForSmallerGradientsWhereTheFastestHaveNoRoom) {
   }
 }
 
-// Less than a element is not no limit.
-TEST(PlanBestTest, KeepsTheSmallestLimits) {
-  PlanOptions options = job(1, 1);
-  options.memory_limit = 3;
-  EXPECT_THAT(without_compute(one_connected(16, 16), options)[0].refused,
-              HasSubstr("fit into the 3 bytes"));
-}
-
 // 83,160 has 128 divisors: as many splits in space, about as many orders of channels.
 TEST(PlanBestTest, RefusesGroupsWithTooManySplits) {
   const std::vector<BestPlan> plans = without_compute(one_connected(16, 16), job(83'160, 1));
@@ -441,11 +334,14 @@ TEST(PlanBestTest, RefusesGroupsWithTooManySplits) {
   EXPECT_THAT(plans[0].refused, HasSubstr("in more than 254 ways"));
 }
 
+// Less than an element is a limit, too.
 TEST(PlanBestTest, RefusesWhatDoesNotFitHoweverItIsSplit) {
   PlanOptions options = job(4, 8);
-  options.memory_limit = 1000;
-  for (const BestPlan& plan : without_compute(make_model("resnet20"), options)) {
-    EXPECT_THAT(plan.refused, HasSubstr("fit into the 1000 bytes allowed"));
+  for (const std::uint64_t limit : {1000U, 3U}) {
+    options.memory_limit = limit;
+    for (const BestPlan& plan : without_compute(make_model("resnet20"), options)) {
+      EXPECT_THAT(plan.refused, HasSubstr("fit into the " + std::to_string(limit) + " bytes"));
+    }
   }
 }
 
@@ -460,66 +356,83 @@ TEST(PlanBestTest, TellsWhatEveryLayerComputes) {
   }
 }
 
-// By sample alone it is a synchronous step, layers reduced by themselves.
-TEST(PlanBestTest, HidesReductionsBehindBackward) {
+// By sample alone it is a synchronous step, of which only the last micro-batch hides reductions.
+// Without buckets, as the search has it, every layer is by itself. The runtime cuts buckets by fp32
+// bytes, whatever gradients are sent as.
+void expect_synchronous_step(tensor::DataType type, double flops, std::int64_t bytes, int pieces) {
+  SCOPED_TRACE(std::to_string(flops) + " flops, buckets of " + std::to_string(bytes) + ", " +
+               std::to_string(pieces) + " micro-batches");
   const Model model = two_convolutions(16, 16);
-  const PlanOptions options = job(4, 4);
-  for (const double flops : {1e2, 1e4, 1e6}) {
-    const FlopRate costs(flops);
-    Experiment::Update synchronous;
-    synchronous.bucket_bytes = 1;
-    const ScalingOptions scaling{.first = 4,
-                                 .last = 4,
-                                 .fixed = FixedBatch::global,
-                                 .batch = 4,
-                                 .fabric = link,
-                                 .node = link,
-                                 .paths = options.paths};
-
-    const BestPlan plan = plan_on(1, model, options, costs);
-
-    const double step = predict_scaling(model, synchronous, scaling, costs)[0].step_seconds;
-    EXPECT_NEAR(plan.overlapped_seconds, step, rounding * step);
-    EXPECT_LE(plan.overlapped_seconds, plan.seconds());
-  }
-}
-
-// In buckets of one byte every layer is by itself, as the search has it. One large bucket begins
-// when all gradients are final, and has one latency.
-TEST(PlanBestTest, LayersAreReducedTogether) {
-  const Model model = two_convolutions(16, 16);
-  const FlopRate costs(1e4);
-  PlanOptions options = job(4, 4);
-  const BestPlan apart = plan_on(1, model, options, costs);
-  options.bucket_bytes = 1;
-  const BestPlan singly = plan_on(1, model, options, costs);
-  EXPECT_NEAR(singly.overlapped_seconds, apart.overlapped_seconds,
-              rounding * apart.overlapped_seconds);
-
-  options.bucket_bytes = 1 << 30;
-  const BestPlan together = plan_on(1, model, options, costs);
-  Experiment::Update one_bucket;
-  one_bucket.bucket_bytes = 1 << 30;
+  PlanOptions options = job(4, 4 * pieces);
+  options.micro_batches = pieces;
+  options.gradient_type = type;
+  options.bucket_bytes = bytes;
+  Experiment::Update update;
+  update.bucket_bytes = std::max<std::int64_t>(bytes, 1);
   const ScalingOptions scaling{.first = 4,
                                .last = 4,
                                .fixed = FixedBatch::global,
-                               .batch = 4,
+                               .batch = options.batch,
                                .fabric = link,
                                .node = link,
-                               .paths = options.paths};
-  const double step = predict_scaling(model, one_bucket, scaling, costs)[0].step_seconds;
-  EXPECT_NEAR(together.overlapped_seconds, step, rounding * step);
+                               .paths = options.paths,
+                               .gradient_type = type,
+                               .micro_batches = pieces};
+
+  const BestPlan plan = plan_on(1, model, options, FlopRate(flops));
+
+  const ScalingPoint point = predict_scaling(model, update, scaling, FlopRate(flops))[0];
+  EXPECT_NEAR(plan.overlapped_seconds, point.step_seconds, rounding * point.step_seconds);
+  EXPECT_NEAR(plan.compute_seconds, point.compute_seconds, rounding * point.compute_seconds);
+  EXPECT_LE(plan.overlapped_seconds, plan.seconds());
 }
 
-// Two layers by outputs, of which only the second has an input gradient: it is added up in two
-// messages while the second layer's gradients of weights are, in two messages, too. All four leave
-// one port, first one of the weights, then one of the input.
+TEST(PlanBestTest, HidesReductionsAsASynchronousStepDoes) {
+  for (const tensor::DataType type : {tensor::DataType::f32, tensor::DataType::bf16}) {
+    for (const double flops : {1e2, 1e4, 1e6}) {
+      for (const std::int64_t bytes : {0, 1, 512, 2048, 4096, 1 << 13, 1 << 14, 1 << 15, 1 << 30}) {
+        for (const int pieces : {1, 8}) expect_synchronous_step(type, flops, bytes, pieces);
+      }
+    }
+  }
+}
+
+// Its second layer alone has an input gradient.
+Model two_connected() {
+  return {.name = "two",
+          .input = {1, 1, 1, 64},
+          .classes = 64,
+          .layers = {{"a", FullyConnectedLayer{.outputs = 64}, {0}},
+                     {"b", FullyConnectedLayer{.outputs = 64}, {1}}}};
+}
+
+// By outputs each pass has the messages of its exchanges, with their latency: two that gather, and
+// two that add up the gradient of the second layer's input.
+TEST(PlanBestTest, EveryMicroBatchExchanges) {
+  const double pass = 4 * (alpha + beta * 32);
+  for (const std::int64_t bucket_bytes : {0, 1}) {
+    PlanOptions options = job(4, 2);
+    options.bucket_bytes = bucket_bytes;
+    const BestPlan one = plan_on(2, two_connected(), options);
+    options.batch = 3 * 2;
+    options.micro_batches = 3;
+
+    const BestPlan plan = plan_on(2, two_connected(), options);
+
+    ASSERT_EQ(plan.layers[1].split.kind, SplitKind::channel);
+    ASSERT_EQ(plan.layers[1].split, one.layers[1].split);
+    EXPECT_NEAR(one.exchange_seconds, pass, rounding * pass);
+    EXPECT_NEAR(plan.exchange_seconds, 3 * pass, rounding * pass);
+    const double step = 2 * pass + one.overlapped_seconds;
+    EXPECT_NEAR(plan.overlapped_seconds, step, rounding * step) << bucket_bytes;
+  }
+}
+
+// Two layers by outputs: the second one's input gradient is added up in two messages while its
+// gradients of weights are, in two messages, too. All four leave one port, first one of the
+// weights, then one of the input.
 TEST(PlanBestTest, ExchangesAndReductionsShareAPort) {
-  const Model model = {.name = "two",
-                       .input = {1, 1, 1, 64},
-                       .classes = 64,
-                       .layers = {{"a", FullyConnectedLayer{.outputs = 64}, {0}},
-                                  {"b", FullyConnectedLayer{.outputs = 64}, {1}}}};
+  const Model model = two_connected();
   PlanOptions options = job(4, 2);
   options.bucket_bytes = 1;
   const double gathered = alpha + beta * 32;
@@ -539,30 +452,6 @@ TEST(PlanBestTest, ExchangesAndReductionsShareAPort) {
   const BestPlan on_nodes = plan_on(2, model, options);
   ASSERT_EQ(on_nodes.layers[1].split.kind, SplitKind::channel);
   EXPECT_NEAR(on_nodes.overlapped_seconds, 2 * gathered + reductions, rounding * step);
-}
-
-// The runtime cuts buckets by fp32 bytes, whatever gradients are sent as.
-TEST(PlanBestTest, GradientsInBf16LieInTheSameBuckets) {
-  const Model model = two_convolutions(16, 16);
-  const FlopRate costs(1e4);
-  PlanOptions options = job(4, 4);
-  options.gradient_type = tensor::DataType::bf16;
-  ScalingOptions scaling{.first = 4,
-                         .last = 4,
-                         .fixed = FixedBatch::global,
-                         .batch = 4,
-                         .fabric = link,
-                         .node = link,
-                         .paths = options.paths};
-  scaling.gradient_type = options.gradient_type;
-  for (std::int64_t bytes = 64; bytes <= 1 << 20; bytes *= 2) {
-    options.bucket_bytes = bytes;
-    Experiment::Update update;
-    update.bucket_bytes = bytes;
-    const double step = predict_scaling(model, update, scaling, costs)[0].step_seconds;
-    EXPECT_NEAR(plan_on(1, model, options, costs).overlapped_seconds, step, rounding * step)
-        << bytes;
-  }
 }
 
 TEST(PlanBestTest, ComputingTakesLongerBesideOtherRanks) {
