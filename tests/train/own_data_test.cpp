@@ -29,9 +29,13 @@
 #include "support/program.hpp"
 #include "support/world.hpp"
 #include "support/xtensor.hpp"
+#include "train/resumed_runs.hpp"
 
 namespace rondo::train::own_data_test {
 namespace {
+
+using test::expect_refusal;
+using test::with;
 
 // Images of one grey level each; the class is dark or bright.
 Images shades(std::int64_t count, int offset) {
@@ -402,11 +406,9 @@ TEST(OwnModelTest, ARunLearnsWithAModelFromOutside) {
 TEST(OwnModelTest, RefusesAModelForOtherData) {
   const Dataset dataset = make_shades();
   const Model model = model_for(3);
-  rondo::test::World{1}.run([&](transport::World& world) {
-    EXPECT_EQ(rondo::test::error_text<ConfigError>(
-                  [&] { train(world, experiment(), {.dataset = &dataset, .model = &model}); }),
-              "the model own takes images of 28x28x1 in 3 classes, and the data have 28x28x1 in 2");
-  });
+  expect_refusal<ConfigError>(
+      1, experiment(), {.dataset = &dataset, .model = &model},
+      "the model own takes images of 28x28x1 in 3 classes, and the data have 28x28x1 in 2");
 }
 
 TEST(OwnModelTest, RefusesRanksWithOtherModels) {
@@ -426,37 +428,24 @@ TEST(OwnDataTest, RefusesAMeanBesideThatOfTheDataSet) {
   Experiment normalised = experiment();
   normalised.data.mean = {0.5, 0.5, 0.5};
   normalised.data.stddev = {0.25, 0.25, 0.25};
-  rondo::test::World{1}.run([&](transport::World& world) {
-    EXPECT_THAT(rondo::test::error_text<ConfigError>(
-                    [&] { train(world, normalised, {.dataset = &dataset}); }),
-                testing::HasSubstr("data.mean, data.stddev: the program's own data set has them"));
-  });
+  expect_refusal<ConfigError>(
+      1, normalised, {.dataset = &dataset},
+      testing::HasSubstr("data.mean, data.stddev: the program's own data set has them"));
 }
 
-TEST(OwnSchemeTest, RefusesASchemeBesideTheOneThatUpdateNames) {
+TEST(OwnSchemeTest, RefusesKeysThatDoNotReachIt) {
   const Dataset dataset = make_shades();
-  Experiment other = experiment();
-  other.update.scheme = "k_step";
   const MakeScheme make = [](const auto&, const auto&) { return nullptr; };
-  rondo::test::World{1}.run([&](transport::World& world) {
-    EXPECT_THAT(rondo::test::error_text<ConfigError>(
-                    [&] { train(world, other, {.dataset = &dataset, .make_scheme = make}); }),
-                testing::HasSubstr("a scheme of your own takes its place"));
-    Experiment narrow = experiment();
-    narrow.train.reduce_precision = "bf16";
-    EXPECT_THAT(rondo::test::error_text<ConfigError>(
-                    [&] { train(world, narrow, {.dataset = &dataset, .make_scheme = make}); }),
-                testing::StartsWith("train.reduce_precision: does not reach the scheme"));
-    Experiment clipped = experiment();
-    clipped.optimizer.clip_norm = 1.0;
-    EXPECT_THAT(rondo::test::error_text<ConfigError>(
-                    [&] { train(world, clipped, {.dataset = &dataset, .make_scheme = make}); }),
-                testing::StartsWith("optimizer.clip_norm: does not reach the scheme"));
-    EXPECT_THAT(rondo::test::error_text<ConfigError>([&] {
-                  train(world, experiment(), {.dataset = &dataset, .make_scheme = make});
-                }),
-                testing::HasSubstr("has made no scheme"));
-  });
+  const std::pair<std::string, std::string> refusals[] = {
+      {"update.scheme=k_step", "a scheme of your own takes its place"},
+      {"train.reduce_precision=bf16", "train.reduce_precision: does not reach the scheme"},
+      {"optimizer.clip_norm=1", "optimizer.clip_norm: does not reach the scheme"},
+      {"", "has made no scheme"}};
+  for (const auto& [settings, text] : refusals) {
+    const Experiment refused = settings.empty() ? experiment() : with(experiment(), settings);
+    expect_refusal<ConfigError>(1, refused, {.dataset = &dataset, .make_scheme = make},
+                                testing::HasSubstr(text));
+  }
 }
 
 }  // namespace

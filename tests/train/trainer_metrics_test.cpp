@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -17,16 +19,18 @@
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/experiments.hpp"
+#include "train/resumed_runs.hpp"
 
 namespace rondo::train::trainer_metrics_test {
 namespace {
 
 using nlohmann::json;
+using test::expect_refusal;
 using test::small_experiment;
+using test::with;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
@@ -312,55 +316,22 @@ TEST(TrainerFiguresTest, StepLinesHaveTheRateOfTheirStep) {
 
 // Runs that cannot be: every rank ends, with an error that says why.
 
-/// Expects that training throws an `Error` with that text on every rank.
-template <typename Error, typename Text>
-void expect_on_all_ranks(int size, const Experiment& experiment, const Text& text,
-                         const TrainerOptions& options = {}) {
-  rondo::test::World{size}.run([&](transport::World& world) {
-    EXPECT_THAT(rondo::test::error_text<Error>([&] { train(world, experiment, options); }), text);
-  });
-}
-
-TEST(TrainerErrorsTest, ABatchSmallerThanTheRanks) {
-  expect_on_all_ranks<ConfigError>(3, small_experiment("lenet5", 2),
-                                   HasSubstr("a batch of 2 is smaller than the ranks (3)"));
-}
-
-TEST(TrainerErrorsTest, LarsOnAGridThatCutsWeights) {
-  Experiment experiment = small_experiment("lenet5");
-  experiment.optimizer.name = "lars";
-  experiment.grid.filter = 2;
-  expect_on_all_ranks<ConfigError>(2, experiment,
-                                   HasSubstr("optimizer.name: \"lars\" needs the norm of conv"));
-}
-
-TEST(TrainerErrorsTest, ClippingUnderShardedOnAGridThatCutsWeights) {
-  Experiment experiment = small_experiment("lenet5");
-  experiment.update.scheme = "sharded";
-  experiment.optimizer.clip_norm = 1.0;
-  experiment.grid.filter = 2;
-  expect_on_all_ranks<ConfigError>(
-      2, experiment,
-      HasSubstr("optimizer.clip_norm: under update.scheme = \"sharded\" needs all of"));
-}
-
-TEST(TrainerErrorsTest, MoreFragmentsThanLayers) {
-  Experiment experiment = small_experiment("lenet5");
-  experiment.update.scheme = "k_step";
-  experiment.update.period = experiment.update.fragments = 6;
-  expect_on_all_ranks<ConfigError>(2, experiment,
-                                   HasSubstr("update.fragments: 6 are more than the 5 layers"));
-}
-
-TEST(TrainerErrorsTest, DataThatIsNotThere) {
-  Experiment experiment = small_experiment();
-  experiment.data.name = "fashion-mnist";
-  experiment.data.path = "/nonexistent";
-  expect_on_all_ranks<DataError>(2, experiment, HasSubstr("/nonexistent"));
-}
-
-TEST(TrainerErrorsTest, AModelThatDoesNotExist) {
-  expect_on_all_ranks<ConfigError>(2, small_experiment("lenet6"), HasSubstr("lenet6"));
+TEST(TrainerErrorsTest, ImpossibleConfigurationsAreRefusedOnAllRanks) {
+  const std::pair<std::string, std::string> refusals[] = {
+      {"train.global_batch=1", "a batch of 1 is smaller than the ranks (2)"},
+      {"optimizer.name=lars grid.filter=2", "optimizer.name: \"lars\" needs the norm of conv"},
+      {"update.scheme=sharded optimizer.clip_norm=1 grid.filter=2",
+       "optimizer.clip_norm: under update.scheme = \"sharded\" needs all of"},
+      {"update.scheme=k_step update.period=6 update.fragments=6",
+       "update.fragments: 6 are more than the 5 layers"},
+  };
+  for (const auto& [settings, text] : refusals) {
+    expect_refusal<ConfigError>(2, with(small_experiment(), settings), {}, HasSubstr(text));
+  }
+  expect_refusal<ConfigError>(2, small_experiment("lenet6"), {}, HasSubstr("lenet6"));
+  expect_refusal<DataError>(
+      2, with(small_experiment(), "data.name=fashion-mnist data.path=/nonexistent"), {},
+      HasSubstr("/nonexistent"));
 }
 
 TEST(TrainerErrorsTest, ARunFolderThatCannotBeMadeIsToldOnAllRanks) {
@@ -369,8 +340,8 @@ TEST(TrainerErrorsTest, ARunFolderThatCannotBeMadeIsToldOnAllRanks) {
   std::ofstream(folder / "file") << "in the way";
   TrainerOptions options;
   options.run_folder = folder / "file" / "run";
-  expect_on_all_ranks<ConfigError>(2, small_experiment(),
-                                   HasSubstr("file/run: the run folder cannot be made: "), options);
+  expect_refusal<ConfigError>(2, small_experiment(), options,
+                              HasSubstr("file/run: the run folder cannot be made: "));
 }
 
 TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsStep) {
@@ -380,8 +351,8 @@ TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsStep) {
   TrainerOptions options;
   options.run_folder = scratch.path();
 
-  expect_on_all_ranks<NumericError>(3, experiment, HasSubstr("NaN or Inf in step 2, first in "),
-                                    options);
+  expect_refusal<NumericError>(3, experiment, options,
+                               HasSubstr("NaN or Inf in step 2, first in "));
 
   std::ifstream stream(options.run_folder / "metrics.jsonl");
   std::string last;
@@ -389,22 +360,19 @@ TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsStep) {
   EXPECT_THAT(nlohmann::json::parse(last).at("reason"), HasSubstr("in step 2, first in "));
 }
 
-TEST(TrainerErrorsTest, ALossThatIsNotFiniteNamesItsLayerOnAGrid) {
-  for (const std::int64_t parts : {1, 2}) {
-    Experiment experiment = small_experiment("lenet5");
-    experiment.optimizer.learning_rate = 1e30;
-    experiment.grid.filter = 2;
-    experiment.train.accumulate = parts;
-    expect_on_all_ranks<NumericError>(4, experiment, HasSubstr(", first in the output of layer "));
+// Under cyclic updates one rank alone finds it, and its neighbours wait for the token.
+TEST(TrainerErrorsTest, ALossThatIsNotFiniteEndsAllRanksAndNamesItsLayer) {
+  const std::tuple<int, std::string, std::string> runs[] = {
+      {4, "grid.filter=2", "NaN or Inf in step 2"},
+      {4, "grid.filter=2", ", first in the output of layer "},
+      {4, "grid.filter=2 train.accumulate=2", ", first in the output of layer "},
+      {3, "update.scheme=cyclic", ", first in "},
+  };
+  for (const auto& [size, settings, text] : runs) {
+    expect_refusal<NumericError>(
+        size, with(small_experiment(), "optimizer.learning_rate=1e30 " + settings), {},
+        HasSubstr(text));
   }
-}
-
-// One rank alone finds it, and its neighbours wait for the token.
-TEST(TrainerErrorsTest, ALossThatIsNotFiniteEndsRanksThatStepAlone) {
-  Experiment experiment = small_experiment();
-  experiment.optimizer.learning_rate = 1e30;
-  experiment.update.scheme = "cyclic";
-  expect_on_all_ranks<NumericError>(3, experiment, HasSubstr(", first in "));
 }
 
 TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanksAlike) {
@@ -412,8 +380,7 @@ TEST(TrainerErrorsTest, AMetricsFileOnAFullDiskEndsAllRanksAlike) {
   TrainerOptions options;
   options.run_folder = scratch.path();
   std::filesystem::create_symlink("/dev/full", options.run_folder / "metrics.jsonl");
-  expect_on_all_ranks<DataError>(2, small_experiment(), HasSubstr("No space left on device"),
-                                 options);
+  expect_refusal<DataError>(2, small_experiment(), options, HasSubstr("No space left on device"));
 }
 
 // An epoch has 9 steps; the run ends after the 11th step.
@@ -465,13 +432,6 @@ void expect_on_all_ranks_of_a_grid(const Error& error) {
 TEST(TrainerErrorsTest, AnErrorOfOneRankOfAGridEndsAllAlike) {
   expect_on_all_ranks_of_a_grid(DataError("x"));
   expect_on_all_ranks_of_a_grid(std::runtime_error("x"));
-}
-
-TEST(TrainerErrorsTest, ALossThatIsNotFiniteEndsAllRanksOfAGrid) {
-  Experiment experiment = small_experiment();
-  experiment.optimizer.learning_rate = 1e30;
-  experiment.grid.filter = 2;
-  expect_on_all_ranks<NumericError>(4, experiment, HasSubstr("NaN or Inf in step 2"));
 }
 
 }  // namespace
