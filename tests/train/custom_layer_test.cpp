@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -341,19 +342,6 @@ TEST(CustomModelTest, DescribesLayersWithSeveralInputsGroupsAndDropout) {
   EXPECT_EQ(model.layers[4].kind.get_if<DropoutLayer>()->probability, 0.25);
 }
 
-TEST(CustomModelTest, SaysWhichLayersDoNotGoTogether) {
-  const std::string conv = layer("kind = 'convolution'\nfilters = 4\nstride = 2");
-
-  EXPECT_THAT(error(conv + layer("kind = 'add'\nwith = 'input'") + std::string(classifier)),
-              HasSubstr("layer add2: adds 8x8x2 to 4x4x4"));
-  EXPECT_THAT(error(conv + layer("kind = 'concat'\nwith = 'input'") + std::string(classifier)),
-              HasSubstr("layer concat2: cannot join 8x8x2 to 4x4x4"));
-  EXPECT_THAT(error(conv + layer("kind = 'concat'\nwith = ','") + std::string(classifier)),
-              HasSubstr("layer concat2: has 1 inputs and needs at least 2"));
-  EXPECT_THAT(error(layer("kind = 'convolution'\nfilters = 4\ngroups = 3")),
-              HasSubstr("layer convolution1: 3 groups do not divide 2 channels and 4 filters"));
-}
-
 TEST(CustomModelTest, IsWrittenAsItIsRead) {
   const Experiment experiment =
       parse(layer("kind = 'convolution'\nname = \"a \\\"b\\\"\"\nfilters = 4\nbias = true") +
@@ -368,45 +356,52 @@ TEST(CustomModelTest, IsWrittenAsItIsRead) {
                         "padding = 1},\n"));
 }
 
-TEST(CustomModelTest, NamesTheLineAndTheLayerOfAWrongKey) {
-  EXPECT_THAT(error(layer("kind = 'convolution'\nname = 'c'\nfiltres = 3")),
-              StrEq("exp.toml:12: model.layers: layer 1 (c): unknown key 'filtres'; did you mean "
-                    "'filters'?"));
-  EXPECT_THAT(error(std::string(classifier) + layer("kind = 'max_pooling'\nfilters = 3")),
-              StrEq("exp.toml:15: model.layers: layer 2: a layer of kind \"max_pooling\" has no "
-                    "'filters'; choose one of kind, name, from, window, stride, padding"));
-  EXPECT_THAT(error(layer("kind = 'convolutoin'")),
-              StrEq("exp.toml:10: model.layers: layer 1: kind: no such choice 'convolutoin'; did "
-                    "you mean 'convolution'?"));
-  EXPECT_THAT(error(layer("kind = 'convolution'\nfilters = '3'")),
-              StrEq("exp.toml:11: model.layers: layer 1: filters: expected an integer, found a "
-                    "string"));
-  EXPECT_THAT(error(layer("kind = 'convolution'\nfilters = 0")),
-              HasSubstr("exp.toml:11: model.layers: layer 1: filters: 0 is impossible"));
-}
-
-TEST(CustomModelTest, NamesTheTableOfAMissingKey) {
-  EXPECT_THAT(
-      error(std::string(classifier) + layer("name = 'x'")),
-      testing::StartsWith("exp.toml:13: model.layers: layer 2 (x): missing key 'kind'; set it to "
-                          "one of convolution, batch_norm"));
-  EXPECT_THAT(error(layer("kind = 'fully_connected'")),
-              StrEq("exp.toml:9: model.layers: layer 1: missing key 'outputs'"));
-}
-
-TEST(CustomModelTest, NamesTheTableOfALayerThatDoesNotFit) {
-  EXPECT_THAT(error(layer("kind = 'max_pooling'\nwindow = 9") + std::string(classifier)),
-              StrEq("exp.toml:9: model.layers: layer max_pooling1: its window is larger than its "
-                    "input of 8x8x2"));
-  EXPECT_THAT(error(layer("kind = 'batch_norm'\nresidual = 'cf'") + std::string(classifier)),
-              StrEq("exp.toml:9: model.layers: layer batch_norm1: no layer before it is named "
-                    "\"cf\"; choose one of input"));
-  EXPECT_THAT(error(std::string(classifier) + std::string(classifier)),
-              StrEq("exp.toml:13: model.layers: layer fc: there is another of that name; give each "
-                    "a name of its own"));
-  EXPECT_THAT(error(layer("kind = 'fully_connected'\noutputs = 4")),
-              HasSubstr("exp.toml:9: model.layers: layer fully_connected1: gives 1x1x4, and the "
-                        "model custom needs one logit for each of its 3 classes"));
+TEST(CustomModelTest, NamesTheLineAndTheLayerThatIsWrong) {
+  const std::string fc(classifier);
+  const std::string half = layer("kind = 'convolution'\nfilters = 4\nstride = 2");
+  const std::pair<std::string, std::string> mistakes[] = {
+      // Keys and their values.
+      {layer("kind = 'convolution'\nname = 'c'\nfiltres = 3"),
+       "exp.toml:12: model.layers: layer 1 (c): unknown key 'filtres'; did you mean 'filters'?"},
+      {fc + layer("kind = 'max_pooling'\nfilters = 3"),
+       "exp.toml:15: model.layers: layer 2: a layer of kind \"max_pooling\" has no 'filters'; "
+       "choose one of kind, name, from, window, stride, padding"},
+      {layer("kind = 'convolutoin'"),
+       "exp.toml:10: model.layers: layer 1: kind: no such choice 'convolutoin'; did you mean "
+       "'convolution'?"},
+      {layer("kind = 'convolution'\nfilters = '3'"),
+       "exp.toml:11: model.layers: layer 1: filters: expected an integer, found a string"},
+      {layer("kind = 'convolution'\nfilters = 0"),
+       "exp.toml:11: model.layers: layer 1: filters: 0 is impossible"},
+      {fc + layer("name = 'x'"),
+       "exp.toml:13: model.layers: layer 2 (x): missing key 'kind'; set it to one of convolution, "
+       "batch_norm"},
+      {layer("kind = 'fully_connected'"),
+       "exp.toml:9: model.layers: layer 1: missing key 'outputs'"},
+      // Layers that do not fit.
+      {layer("kind = 'max_pooling'\nwindow = 9") + fc,
+       "exp.toml:9: model.layers: layer max_pooling1: its window is larger than its input of "
+       "8x8x2"},
+      {layer("kind = 'batch_norm'\nresidual = 'cf'") + fc,
+       "exp.toml:9: model.layers: layer batch_norm1: no layer before it is named \"cf\"; choose "
+       "one of input"},
+      {fc + fc,
+       "exp.toml:13: model.layers: layer fc: there is another of that name; give each a name of "
+       "its own"},
+      {layer("kind = 'fully_connected'\noutputs = 4"),
+       "exp.toml:9: model.layers: layer fully_connected1: gives 1x1x4, and the model custom needs "
+       "one logit for each of its 3 classes"},
+      {half + layer("kind = 'add'\nwith = 'input'") + fc, "layer add2: adds 8x8x2 to 4x4x4"},
+      {half + layer("kind = 'concat'\nwith = 'input'") + fc,
+       "layer concat2: cannot join 8x8x2 to 4x4x4"},
+      {half + layer("kind = 'concat'\nwith = ','") + fc,
+       "layer concat2: has 1 inputs and needs at least 2"},
+      {layer("kind = 'convolution'\nfilters = 4\ngroups = 3"),
+       "layer convolution1: 3 groups do not divide 2 channels and 4 filters"},
+  };
+  for (const auto& [layers, answer] : mistakes) {
+    EXPECT_THAT(error(layers), HasSubstr(answer)) << layers;
+  }
 }
 
 TEST(CustomModelTest, NeedsItsInputClassesAndLayers) {
