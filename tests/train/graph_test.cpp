@@ -372,20 +372,29 @@ TEST(BackwardPlanTest, ServesIdentityAndProjectionShortcuts) {
   expect_correct(test::small_residual_model());
 }
 
-TEST(BackwardPlanTest, ServesALayerThatAddsItsOwnInput) {
-  Model model{.name = "twice", .input = {1, 2, 2, 1}, .classes = 2};
-  model.layers = {{"pool", PoolingLayer{.window = 1, .stride = 1}, {0}},
-                  {"bn", BatchNormLayer{.residual = true}, {1, 1}},
-                  {"fc", FullyConnectedLayer{.outputs = 2}, {2}}};
-  expect_correct(model);
-}
-
-TEST(BackwardPlanTest, ServesABatchNormBehindTheInput) {
-  Model model{.name = "first", .input = {1, 2, 2, 1}, .classes = 2};
-  model.layers = {{"bn1", BatchNormLayer{}, {0}},
-                  {"bn2", BatchNormLayer{.residual = true}, {0, 1}},
-                  {"fc", FullyConnectedLayer{.outputs = 2}, {2}}};
-  expect_correct(model);
+// A layer adds its own input, or that of the model; a value has three readers; layers have several
+// inputs.
+TEST(BackwardPlanTest, ServesEveryReaderOfAValue) {
+  const BatchNormLayer sum{.residual = true};
+  const PoolingLayer copy{.window = 1, .stride = 1};
+  const FullyConnectedLayer last{.outputs = 2};
+  const std::vector<LayerSpec> networks[] = {
+      {{"pool", copy, {0}}, {"bn", sum, {1, 1}}, {"fc", last, {2}}},
+      {{"bn1", BatchNormLayer{}, {0}}, {"bn2", sum, {0, 1}}, {"fc", last, {2}}},
+      {{"bn1", BatchNormLayer{}, {0}},
+       {"bn2", sum, {1, 1}},
+       {"bn3", sum, {2, 1}},
+       {"fc", last, {3}}},
+      {{"a", copy, {0}},
+       {"b", ActivationLayer{}, {1}},
+       {"sum", AddLayer{}, {2, 1, 0}},
+       {"twice", AddLayer{}, {3, 3}},
+       {"join", ConcatLayer{}, {4, 1, 3, 4}},
+       {"drop", DropoutLayer{}, {5}},
+       {"fc", last, {6}}}};
+  for (const std::vector<LayerSpec>& layers : networks) {
+    expect_correct({.name = "test", .input = {1, 2, 2, 1}, .classes = 2, .layers = layers});
+  }
 }
 
 TEST(BackwardPlanTest, WantsNoGradientOfTheInputInAnotherLayout) {
@@ -396,30 +405,10 @@ TEST(BackwardPlanTest, WantsNoGradientOfTheInputInAnotherLayout) {
   EXPECT_FALSE(plan.steps[0].dx);
 }
 
-TEST(BackwardPlanTest, ServesAValueWithThreeReaders) {
-  Model model{.name = "three", .input = {1, 2, 2, 1}, .classes = 2};
-  model.layers = {{"bn1", BatchNormLayer{}, {0}},
-                  {"bn2", BatchNormLayer{.residual = true}, {1, 1}},
-                  {"bn3", BatchNormLayer{.residual = true}, {2, 1}},
-                  {"fc", FullyConnectedLayer{.outputs = 2}, {3}}};
-  expect_correct(model);
-}
-
-TEST(BackwardPlanTest, ServesLayersWithSeveralInputs) {
-  Model model{.name = "several", .input = {1, 2, 2, 1}, .classes = 2};
-  model.layers = {{"a", PoolingLayer{.window = 1, .stride = 1}, {0}},
-                  {"b", ActivationLayer{}, {1}},
-                  {"sum", AddLayer{}, {2, 1, 0}},
-                  {"twice", AddLayer{}, {3, 3}},
-                  {"join", ConcatLayer{}, {4, 1, 3, 4}},
-                  {"drop", DropoutLayer{}, {5}},
-                  {"fc", FullyConnectedLayer{.outputs = 2}, {6}}};
-
-  expect_correct(model);
-}
-
-// The sum's gradient goes on as the convolution's; the shortcut's is a copy.
-TEST(BackwardPlanTest, KeepsAPreactivationNetworkInThreeBuffers) {
+// Before the activation the sum's gradient goes on as the convolution's; the shortcut's is a copy.
+TEST(BackwardPlanTest, KeepsAChainInTwoBuffersAndResidualNetworksInThree) {
+  EXPECT_EQ(plan_backward(make_model("lenet5")).elements.size(), 2U);
+  EXPECT_LE(plan_backward(make_model("resnet20")).elements.size(), 3U);
   EXPECT_LE(plan_backward(make_model("preact_resnet20")).elements.size(), 3U);
 }
 
@@ -428,16 +417,6 @@ TEST(BackwardPlanTest, LeavesAdditionsToBatchNormInResnet20) {
     EXPECT_FALSE(step.add_dx_to) << step.node;
     EXPECT_FALSE(step.add_residual_to) << step.node;
   }
-}
-
-TEST(BackwardPlanTest, KeepsAChainInTwoBuffers) {
-  const BackwardPlan plan = plan_backward(make_model("lenet5"));
-  EXPECT_EQ(plan.elements.size(), 2U);
-}
-
-TEST(BackwardPlanTest, KeepsAResidualNetworkInThreeBuffers) {
-  const BackwardPlan plan = plan_backward(make_model("resnet20"));
-  EXPECT_LE(plan.elements.size(), 3U);
 }
 
 TEST(BackwardPlanTest, MakesBuffersLargeEnoughForAllThatLiesInThem) {
