@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,10 +41,12 @@ namespace fs = std::filesystem;
 using rondo::test::ScratchFolder;
 using rondo::test::World;
 using test::contents;
+using test::expect_refusal;
 using test::experiment_of;
 using test::run_in;
 using test::RunEnd;
 using test::steady_lines;
+using test::with;
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
@@ -107,18 +110,14 @@ TEST(ResumeChoiceTest, WhereNoCheckpointCanBeUsedTheRunDoesNotBeginAnew) {
   fs::remove(checkpoint / "parameters-0.bin");
   const std::string metrics = contents(folder.path() / "metrics.jsonl");
 
-  World{1}.run([&](transport::World& world) {
-    TrainerOptions options;
-    options.run_folder = folder.path();
-    options.resume = "auto";
-    // The error alone says what is wrong with the only one.
-    options.observer.on_note = [](const std::string& note) {
-      EXPECT_THAT(note, testing::Not(HasSubstr("skipped")));
-    };
-    EXPECT_THAT(
-        rondo::test::error_text<DataError>([&] { (void)train::train(world, experiment, options); }),
-        AllOf(HasSubstr("parameters-0.bin"), HasSubstr("to begin the run anew, remove")));
-  });
+  TrainerOptions options{.run_folder = folder.path(), .resume = "auto"};
+  // The error alone says what is wrong with the only one.
+  options.observer.on_note = [](const std::string& note) {
+    EXPECT_THAT(note, testing::Not(HasSubstr("skipped")));
+  };
+  expect_refusal<DataError>(
+      1, experiment, options,
+      AllOf(HasSubstr("parameters-0.bin"), HasSubstr("to begin the run anew, remove")));
 
   EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
   EXPECT_NO_THROW(static_cast<void>(read_manifest(checkpoint)));
@@ -137,24 +136,81 @@ TEST(ResumeChoiceTest, ALogThatWasLostBeginsAnew) {
   EXPECT_THAT(metrics, HasSubstr(R"({"event":"resume")"));
 }
 
-TEST(ResumeChoiceTest, APathMayEndInASlash) {
-  const Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  const RunEnd whole = run_in(ScratchFolder().path(), 1, experiment);
-  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
+// A change of a run that was stopped; it returns the path to resume.
+struct Change {
+  std::string what;
+  std::function<fs::path(const fs::path& folder, Experiment& experiment)> apply;
+};
 
-  const std::string path = checkpoint_folder(folder.path(), 3).string() + "/";
-  const RunEnd resumed = run_in(folder.path(), 1, experiment, path);
+TEST(ResumeChoiceTest, ARunGoesOnWhereNamesAndWordsAreOthers) {
+  const ScratchFolder elsewhere;
+  const Change changes[] = {
+      {"a path that ends in a slash",
+       [](const fs::path& run, auto&) { return list_checkpoints(run).front().string() + "/"; }},
+      {"a link to the checkpoint",
+       [&](const fs::path& run, auto&) {
+         const fs::path checkpoint = list_checkpoints(run).front();
+         fs::copy(checkpoint, elsewhere.path() / "moved");
+         fs::remove_all(checkpoint);
+         fs::create_directory_symlink(elsewhere.path() / "moved", checkpoint);
+         return "auto";
+       }},
+      {"data that are read in another way",
+       [](auto&, Experiment& experiment) { return experiment.data.broken = "skip", "auto"; }},
+      {"the same grid in other words",
+       [](auto&, Experiment& experiment) { return experiment.grid.sample = 2, "auto"; }},
+  };
+  const RunEnd whole = run_in(ScratchFolder().path(), 2, experiment_of("k_step"));
+  for (const auto& [what, apply] : changes) {
+    SCOPED_TRACE(what);
+    Experiment experiment = experiment_of("k_step");
+    const ScratchFolder scratch;
+    const fs::path folder = scratch.path() / "a\nb";  // a name may have several lines
+    ASSERT_TRUE(run_in(folder, 2, experiment, {}, 3).stopped);
+    const fs::path checkpoint = list_checkpoints(folder).front();
 
-  EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
+    const RunEnd resumed = run_in(folder, 2, experiment, apply(folder, experiment));
+
+    EXPECT_THAT(resumed.notes, Contains(HasSubstr("resumed from " + checkpoint.string())));
+    EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
+  }
 }
 
-TEST(ResumeChoiceTest, HowDataAreReadMayDiffer) {
-  Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
-  experiment.data.broken = "skip";
-  EXPECT_NO_THROW(run_in(folder.path(), 1, experiment, "auto"));
+// The settings of a run that is stopped at a look (0: it is complete), and those of one that is
+// refused then.
+struct Refused {
+  std::string then;
+  int stop_at;
+  std::string now;
+  testing::Matcher<std::string> text;
+};
+
+TEST(ResumeChoiceTest, ARefusedRunLeavesTheFolderAsItWas) {
+  const Refused runs[] = {
+      {"", 0, "", HasSubstr("holds a run that has completed")},
+      {"", 3, "optimizer.learning_rate=0.5",
+       AllOf(HasSubstr("optimizer.learning_rate"), HasSubstr("0.5"), HasSubstr("0.05"))},
+      // The model is named, and not a key of the grid that the planner had chosen for it.
+      {"model.name=resnet8 grid.height=2 grid.layers={'layer1.*'='height=2'}", 3, "grid.plan=auto",
+       HasSubstr("model.name")},
+      {"", 9, "train.epochs=1",
+       AllOf(HasSubstr("train.epochs, train.max_steps: the run ends after step 5"),
+             HasSubstr("is of step 8; let it train for longer"))},
+  };
+  for (const auto& [then, stop_at, now, text] : runs) {
+    SCOPED_TRACE(now);
+    const ScratchFolder folder;
+    const Experiment first = with(experiment_of("synchronous"), then);
+    ASSERT_EQ(run_in(folder.path(), 2, first, {}, stop_at).stopped, stop_at > 0);
+    const std::string metrics = contents(folder.path() / "metrics.jsonl");
+    const std::string model = contents(folder.path() / "model.safetensors");
+
+    expect_refusal<ConfigError>(2, with(experiment_of("synchronous"), now),
+                                {.run_folder = folder.path(), .resume = "auto"}, text);
+
+    EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
+    EXPECT_EQ(contents(folder.path() / "model.safetensors"), model);
+  }
 }
 
 TEST(ResumeChoiceTest, TheBestOneIsFoundBesideADamagedOne) {
@@ -205,31 +261,6 @@ TEST(ResumeChoiceTest, ALogThatIsTooShortIsToldAndKeepsWholeLines) {
   EXPECT_TRUE(contents(log).starts_with(start + R"({"event":"resume")"));
 }
 
-TEST(ResumeChoiceTest, ALinkToACheckpointIsTheRunsOwn) {
-  const Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  const ScratchFolder elsewhere;
-  const RunEnd whole = run_in(ScratchFolder().path(), 1, experiment);
-  ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 3).stopped);
-  const fs::path checkpoint = checkpoint_folder(folder.path(), 3);
-  fs::copy(checkpoint, elsewhere.path() / "moved");
-  fs::remove_all(checkpoint);
-  fs::create_directory_symlink(elsewhere.path() / "moved", checkpoint);
-
-  EXPECT_EQ(run_in(folder.path(), 1, experiment, "auto").last.parameter_hash,
-            whole.last.parameter_hash);
-}
-
-TEST(ResumeChoiceTest, TheNameOfAFolderMayHaveSeveralLines) {
-  const Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder scratch;
-  const fs::path folder = scratch.path() / "a\nb";
-  ASSERT_TRUE(run_in(folder, 2, experiment, {}, 3).stopped);
-
-  EXPECT_THAT(run_in(folder, 2, experiment, "auto").notes,
-              Contains(HasSubstr("resumed from " + checkpoint_folder(folder, 3).string())));
-}
-
 TEST(ResumeChoiceTest, WithoutACheckpointTheRunBegins) {
   const Experiment experiment = experiment_of("synchronous");
   const ScratchFolder folder;
@@ -244,26 +275,6 @@ TEST(ResumeChoiceTest, WithoutACheckpointTheRunBegins) {
   EXPECT_EQ(steady_lines(folder.path()), lines);
 }
 
-TEST(ResumeChoiceTest, ARunThatHasCompletedWithoutCheckpointsDoesNotBeginAnew) {
-  const Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  run_in(folder.path(), 2, experiment);
-  const std::string metrics = contents(folder.path() / "metrics.jsonl");
-  const std::string model = contents(folder.path() / "model.safetensors");
-
-  World{2}.run([&](transport::World& world) {
-    TrainerOptions options;
-    options.run_folder = folder.path();
-    options.resume = "auto";
-    EXPECT_THAT(rondo::test::error_text<ConfigError>(
-                    [&] { (void)train::train(world, experiment, options); }),
-                HasSubstr("holds a run that has completed"));
-  });
-
-  EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
-  EXPECT_EQ(contents(folder.path() / "model.safetensors"), model);
-}
-
 // Two were started at once, and this one has waited until the other one had ended.
 TEST(ResumeChoiceTest, ARunDoesNotBeginWhereAnotherOneHasBegunMeanwhile) {
   const Experiment experiment = experiment_of("synchronous");
@@ -271,14 +282,10 @@ TEST(ResumeChoiceTest, ARunDoesNotBeginWhereAnotherOneHasBegunMeanwhile) {
   run_in(folder.path(), 2, experiment);
   const std::string metrics = contents(folder.path() / "metrics.jsonl");
 
-  World{2}.run([&](transport::World& world) {
-    TrainerOptions options;
-    options.run_folder = folder.path();
-    options.keep_earlier_run = true;
-    EXPECT_THAT(rondo::test::error_text<ConfigError>(
-                    [&] { (void)train::train(world, experiment, options); }),
-                HasSubstr("already holds a run's metrics.jsonl"));
-  });
+  TrainerOptions options{.run_folder = folder.path()};
+  options.keep_earlier_run = true;
+  expect_refusal<ConfigError>(2, experiment, options,
+                              HasSubstr("already holds a run's metrics.jsonl"));
 
   EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
 }
@@ -319,12 +326,9 @@ TEST(ResumeChoiceTest, ACheckpointOfAnotherRunLeavesAFolderWithARunAlone) {
   run_in(target.path(), 1, experiment);
   const std::string metrics = contents(target.path() / "metrics.jsonl");
 
-  World{1}.run([&](transport::World& world) {
-    TrainerOptions options;
-    options.run_folder = target.path();
-    options.resume = checkpoint_folder(source.path(), 3);
-    EXPECT_THROW(train(world, experiment, options), ConfigError);
-  });
+  expect_refusal<ConfigError>(
+      1, experiment, {.run_folder = target.path(), .resume = checkpoint_folder(source.path(), 3)},
+      testing::_);
   EXPECT_EQ(contents(target.path() / "metrics.jsonl"), metrics);
   const ScratchFolder fresh;
   EXPECT_FALSE(run_in(fresh.path(), 1, experiment, checkpoint_folder(source.path(), 3))
@@ -467,21 +471,10 @@ TEST(ResumeChoiceTest, AFileOfSeveralReplicasIsReadOnceAndCountsAsOftenInTheMean
   EXPECT_EQ(to_text(hash_of({weights.parameters})), to_text(hash_of({mean})));
 }
 
-TEST(ResumeChoiceTest, AShorterRunIsRefusedAndOneThatIsAtItsEndKeepsItsEpochOpen) {
+TEST(ResumeChoiceTest, ARunThatIsAtItsEndKeepsItsEpochOpen) {
   Experiment experiment = experiment_of("synchronous");
   const ScratchFolder folder;
   ASSERT_TRUE(run_in(folder.path(), 1, experiment, {}, 9).stopped);  // after step 8, in epoch 2
-  experiment.train.epochs = 1;
-  World{1}.run([&](transport::World& world) {
-    TrainerOptions options;
-    options.run_folder = folder.path();
-    options.resume = "auto";
-    EXPECT_THAT(rondo::test::error_text<ConfigError>(
-                    [&] { (void)train::train(world, experiment, options); }),
-                AllOf(HasSubstr("train.epochs, train.max_steps: the run ends after step 5"),
-                      HasSubstr("is of step 8; let it train for longer")));
-  });
-  experiment.train.epochs = 3;
   experiment.train.max_steps = 8;
   run_in(folder.path(), 1, experiment, "auto");
   experiment.train.max_steps = 12;
@@ -532,18 +525,6 @@ TEST(ResumeChoiceTest, AnotherPluginIsRefusedAndAnotherPlaceIsNot) {
   }
 }
 
-TEST(ResumeChoiceTest, TheSameGridInOtherWordsIsTheSame) {
-  Experiment experiment = experiment_of("k_step");
-  const RunEnd whole = run_in(ScratchFolder().path(), 2, experiment);
-  const ScratchFolder folder;
-  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
-  experiment.grid.sample = 2;
-
-  const RunEnd resumed = run_in(folder.path(), 2, experiment, "auto");
-
-  EXPECT_EQ(resumed.last.parameter_hash, whole.last.parameter_hash);
-}
-
 TEST(ResumeChoiceTest, AResumedRunNeedsNoFileOfWeights) {
   const ScratchFolder first;
   run_in(first.path(), 1, experiment_of("synchronous"));
@@ -558,40 +539,6 @@ TEST(ResumeChoiceTest, AResumedRunNeedsNoFileOfWeights) {
   });
   fs::remove(experiment.model.weights);
   EXPECT_NO_THROW(run_in(folder.path(), 2, experiment, "auto"));
-}
-
-// And not a key of the grid that the planner had chosen for it.
-TEST(ResumeChoiceTest, AnotherModelIsNamedAlsoWhereThePlannerHadChosenAGrid) {
-  Experiment experiment = experiment_of("synchronous", "resnet8");
-  const ScratchFolder folder;
-  experiment.grid.height = 2;
-  experiment.grid.layers = {{"layer1.*", "height=2"}};
-  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
-  Experiment other = experiment_of("synchronous");
-  other.grid.plan = "auto";
-
-  World{2}.run([&](transport::World& world) {
-    TrainerOptions options;
-    options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
-    options.resume = "auto";
-    EXPECT_THAT(rondo::test::error_text<ConfigError>([&] { train(world, other, options); }),
-                HasSubstr("model.name"));
-  });
-}
-
-TEST(ResumeChoiceTest, AnotherConfigurationIsRefused) {
-  Experiment experiment = experiment_of("synchronous");
-  const ScratchFolder folder;
-  ASSERT_TRUE(run_in(folder.path(), 2, experiment, {}, 3).stopped);
-  experiment.optimizer.learning_rate = 0.5;
-
-  World{2}.run([&](transport::World& world) {
-    TrainerOptions options;
-    options.run_folder = world.rank() == 0 ? folder.path() : fs::path();
-    options.resume = "auto";
-    EXPECT_THAT(rondo::test::error_text<ConfigError>([&] { train(world, experiment, options); }),
-                AllOf(HasSubstr("optimizer.learning_rate"), HasSubstr("0.5"), HasSubstr("0.05")));
-  });
 }
 
 }  // namespace
