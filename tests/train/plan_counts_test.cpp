@@ -72,50 +72,44 @@ std::vector<Pair> pairs_on(const tensor::Shape& extents, const ProcessGrid& grid
 const std::vector<ProcessGrid> grids = {{1, 3}, {2, 2}, {3, 1}, {4, 2}, {6, 1}, {8, 1}};
 const std::vector<tensor::Shape> shapes = {{16, 8, 8, 32}, {13, 7, 9, 11}, {2, 6, 6, 5}};
 
-TEST(PlanLayoutsTest, HoldWhatThePartitionHolds) {
+/// Calls check(grid, shape, pairs) for values on several grids.
+template <class Check>
+void for_each_value(Check check) {
   for (const ProcessGrid& grid : grids) {
-    for (const tensor::Shape& shape : shapes) {
-      for (const Pair& pair : pairs_on(shape, grid)) {
-        for (int rank = 0; rank < grid.ranks(); ++rank) {
-          EXPECT_EQ(box_of(pair.layout, shape, grid, rank), pair.partition.box_of(rank));
-        }
-      }
-    }
+    for (const tensor::Shape& shape : shapes) check(grid, shape, pairs_on(shape, grid));
   }
 }
 
-TEST(PlanLayoutsTest, KnowTheLargestBox) {
-  for (const ProcessGrid& grid : grids) {
-    for (const tensor::Shape& shape : shapes) {
-      for (const Pair& pair : pairs_on(shape, grid)) {
-        std::int64_t largest = 0;
-        for (const Box& box : pair.partition.boxes()) largest = std::max(largest, box.size());
-        EXPECT_EQ(largest_box(pair.layout, shape, grid).size(), largest);
+TEST(PlanLayoutsTest, HoldWhatThePartitionHoldsAndKnowTheLargestBox) {
+  for_each_value([](const ProcessGrid& grid, const tensor::Shape& shape, const auto& pairs) {
+    for (const Pair& pair : pairs) {
+      std::int64_t largest = 0;
+      for (int rank = 0; rank < grid.ranks(); ++rank) {
+        EXPECT_EQ(box_of(pair.layout, shape, grid, rank), pair.partition.box_of(rank));
+        largest = std::max(largest, pair.partition.box_of(rank).size());
       }
+      EXPECT_EQ(largest_box(pair.layout, shape, grid).size(), largest);
     }
-  }
+  });
 }
 
 // Looks at the last replica's ranks: it has most samples, and others may meet other blocks.
 TEST(PlanLayoutsTest, ReceiveWhatRedistributionsReceive) {
-  for (const ProcessGrid& grid : grids) {
-    for (const tensor::Shape& shape : shapes) {
-      const std::vector<Pair> pairs = pairs_on(shape, grid);
-      for (const Pair& from : pairs) {
-        for (const Pair& to : pairs) {
-          Messages most;
-          for (int rank = grid.rank_at(grid.pc - 1, 0); rank < grid.ranks(); ++rank) {
-            const Redistribution moves = redistribution(from.partition, to.partition, rank);
-            most.elements = std::max(most.elements, moves.elements_received());
-            most.count = std::max(most.count, static_cast<std::int64_t>(moves.receives.size()));
-          }
-          const Messages said = redistribution_of(from.layout, to.layout, shape, grid);
-          EXPECT_EQ(said.elements, most.elements);
-          EXPECT_EQ(said.count, most.count);
+  for_each_value([](const ProcessGrid& grid, const tensor::Shape& shape, const auto& pairs) {
+    for (const Pair& from : pairs) {
+      for (const Pair& to : pairs) {
+        Messages most;
+        for (int rank = grid.rank_at(grid.pc - 1, 0); rank < grid.ranks(); ++rank) {
+          const Redistribution moves = redistribution(from.partition, to.partition, rank);
+          most.elements = std::max(most.elements, moves.elements_received());
+          most.count = std::max(most.count, static_cast<std::int64_t>(moves.receives.size()));
         }
+        const Messages said = redistribution_of(from.layout, to.layout, shape, grid);
+        EXPECT_EQ(said.elements, most.elements);
+        EXPECT_EQ(said.count, most.count);
       }
     }
-  }
+  });
 }
 
 // The planner's counts for the rank that receives most, by a formula that is as fast on a thousand
