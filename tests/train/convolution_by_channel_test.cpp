@@ -50,25 +50,26 @@ const std::vector<Measured>& layers() {
   return all;
 }
 
-void expect_equal(ChannelGrid grid) {
-  for (const int replicas : {1, 2}) {
-    SCOPED_TRACE(test::text_of(grid, replicas));
-    test::expect_equal(layers(), {grid}, replicas);
+constexpr ChannelGrid x_of(int p) { return {.channels = p, .filters = 1}; }
+constexpr ChannelGrid y_of(int p) { return {.channels = 1, .filters = p}; }
+
+TEST(ConvolutionByChannelTest, EqualsTheUnsplitLayerOnEveryGrid) {
+  for (const ChannelGrid grid : {x_of(2),
+                                 x_of(3),
+                                 x_of(4),
+                                 x_of(6),
+                                 y_of(2),
+                                 y_of(3),
+                                 y_of(4),
+                                 y_of(6),
+                                 ChannelGrid{2, 2},
+                                 {2, 3},
+                                 {3, 2}}) {
+    for (const int replicas : {1, 2}) {
+      SCOPED_TRACE(test::text_of(grid, replicas));
+      test::expect_equal(layers(), {grid}, replicas);
+    }
   }
-}
-
-TEST(ConvolutionByChannelTest, StationaryXEqualsTheUnsplitLayer) {
-  for (const int p : {2, 3, 4, 6}) expect_equal({.channels = p, .filters = 1});
-}
-
-TEST(ConvolutionByChannelTest, StationaryYEqualsTheUnsplitLayer) {
-  for (const int p : {2, 3, 4, 6}) expect_equal({.channels = 1, .filters = p});
-}
-
-TEST(ConvolutionByChannelTest, StationaryWEqualsTheUnsplitLayer) {
-  expect_equal({.channels = 2, .filters = 2});
-  expect_equal({.channels = 2, .filters = 3});
-  expect_equal({.channels = 3, .filters = 2});
 }
 
 TEST(ConvolutionByChannelTest, RefusesLayoutsOtherThanItsOwn) {
@@ -109,37 +110,25 @@ const std::vector<Measured>& chains_of(std::size_t length) {
   return length == 2 ? two : three;
 }
 
-void expect_equal_chain(const std::vector<ChannelGrid>& grids) {
-  for (const int replicas : {1, 2}) {
-    SCOPED_TRACE("from " + test::text_of(grids.front(), replicas));
-    test::expect_equal(chains_of(grids.size()), grids, replicas);
+// A grid follows its transpose, and any grid the layout that an odd number of W layers leaves.
+TEST(ChannelChainTest, LayersFollowEachOtherWithoutAChangeOfLayout) {
+  const std::vector<ChannelGrid> chains[] = {{x_of(2), y_of(2)},
+                                             {x_of(3), y_of(3)},
+                                             {x_of(4), y_of(4)},
+                                             {y_of(4), x_of(4)},
+                                             {{2, 2}, {2, 2}},
+                                             {{2, 3}, {3, 2}},
+                                             {y_of(3), y_of(3), y_of(3)},
+                                             {x_of(4), y_of(4), x_of(4)},
+                                             {{2, 3}, {3, 2}, {2, 3}},
+                                             {{2, 2}, x_of(4), y_of(4)},
+                                             {{2, 2}, {2, 2}, {2, 2}}};
+  for (const std::vector<ChannelGrid>& grids : chains) {
+    for (const int replicas : {1, 2}) {
+      SCOPED_TRACE("from " + test::text_of(grids.front(), replicas));
+      test::expect_equal(chains_of(grids.size()), grids, replicas);
+    }
   }
-}
-
-constexpr ChannelGrid x_of(int p) { return {.channels = p, .filters = 1}; }
-constexpr ChannelGrid y_of(int p) { return {.channels = 1, .filters = p}; }
-
-TEST(ChannelChainTest, StationaryYFollowsStationaryX) {
-  for (const int p : {2, 3, 4}) expect_equal_chain({x_of(p), y_of(p)});
-  expect_equal_chain({y_of(4), x_of(4)});
-}
-
-TEST(ChannelChainTest, StationaryWFollowsItsTranspose) {
-  for (const ChannelGrid grid : {ChannelGrid{2, 2}, ChannelGrid{2, 3}}) {
-    expect_equal_chain({grid, {.channels = grid.filters, .filters = grid.channels}});
-  }
-}
-
-TEST(ChannelChainTest, ThreeLayersFollowEachOther) {
-  expect_equal_chain({y_of(3), y_of(3), y_of(3)});
-  expect_equal_chain({x_of(4), y_of(4), x_of(4)});
-  expect_equal_chain({{2, 3}, {3, 2}, {2, 3}});
-}
-
-// Any grid can follow the layout that an odd number of W layers leaves behind.
-TEST(ChannelChainTest, AnyGridFollowsStationaryW) {
-  expect_equal_chain({{2, 2}, x_of(4), y_of(4)});
-  expect_equal_chain({{2, 2}, {2, 2}, {2, 2}});
 }
 
 // With a few channels and filters, most ranks have nothing to compute.
@@ -182,10 +171,17 @@ void expect_equal_in(Tiles tiles, ChannelGrid grid, int replicas, Backend backen
   test::expect_equal(layers(), {grid}, replicas, backend, tiles);
 }
 
-TEST(ConvolutionInTilesTest, StationaryXEqualsTheUnsplitLayer) {
-  for (const Tiles tiles : {rows, columns}) expect_equal_in(tiles, x_of(2), 1);
+TEST(ConvolutionInTilesTest, EqualsTheUnsplitLayerOnEveryGrid) {
+  for (const Tiles tiles : {rows, columns}) {
+    for (const ChannelGrid grid : {x_of(2), y_of(2), ChannelGrid{2, 2}}) {
+      expect_equal_in(tiles, grid, 1);
+    }
+  }
   expect_equal_in(rows, x_of(2), 2);
+  expect_equal_in(columns, y_of(2), 2);
   expect_equal_in(quarters, x_of(2), 1);
+  expect_equal_in(quarters, y_of(2), 1);
+  expect_equal_in(rows, y_of(3), 1);
 }
 
 // 1x1 kernels with a stride want whole vectors of channels on some processors.
@@ -202,17 +198,6 @@ TEST(ConvolutionInTilesTest, ThreeTilesEqualTheUnsplitLayer) {
       test::expect_equal(measured, {grid}, 1, Backend::shm, tiles);
     }
   }
-}
-
-TEST(ConvolutionInTilesTest, StationaryYEqualsTheUnsplitLayer) {
-  for (const Tiles tiles : {rows, columns}) expect_equal_in(tiles, y_of(2), 1);
-  expect_equal_in(columns, y_of(2), 2);
-  expect_equal_in(quarters, y_of(2), 1);
-  expect_equal_in(rows, y_of(3), 1);
-}
-
-TEST(ConvolutionInTilesTest, StationaryWEqualsTheUnsplitLayer) {
-  for (const Tiles tiles : {rows, columns}) expect_equal_in(tiles, {2, 2}, 1);
 }
 
 TEST(ConvolutionInTilesTest, NodesAreNoObstacle) {
