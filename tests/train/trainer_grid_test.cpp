@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +25,7 @@
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "train/resumed_runs.hpp"
 #include "train/tiny_network.hpp"
 #include "trainer/grid_membership.hpp"
 #include "trainer/prepare.hpp"
@@ -33,6 +35,7 @@ namespace {
 
 using test::Outcome;
 using test::train_on;
+using test::with;
 using testing::HasSubstr;
 
 constexpr double tolerance = 1e-4;  // of losses, relative
@@ -60,55 +63,65 @@ void expect_same_training(const Outcome& grid, const Outcome& alone) {
   EXPECT_EQ(grid.metrics[0].accuracy, alone.metrics[0].accuracy);
 }
 
-/// On `ranks` ranks whose replicas of two split layers, each in one way.
+using Grids = std::vector<Experiment::Grid>;
+
+/// Replicas of two split layers, each in one way.
+const Grids splits{{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}};
+
+/// Convolutions but the first, which has one channel, are split in space and by channel at once.
+const Grids tiles{
+    {.filter = 2, .height = 2},
+    {.channel = 2, .width = 2},
+    {.filter = 4, .layers = {{"conv1", "height=4"}, {"conv2", "height=2 channel=1 filter=2"}}}};
+
+/// On `ranks` ranks whose replicas of two split layers.
 void expect_same_on_grids(int ranks, const Experiment& experiment, const Outcome& alone) {
-  for (const Experiment::Grid& grid :
-       {Experiment::Grid{.channel = 2}, {.filter = 2}, {.height = 2}, {.width = 2}}) {
+  for (const Experiment::Grid& grid : splits) {
     expect_same_training(train_on(ranks, on_grid(experiment, grid)), alone);
   }
 }
 
-TEST(TrainerGridTest, AGroupTrainsAsOneRankDoes) {
-  const Experiment experiment = experiment_of("synchronous");
-  const Outcome alone = train_on(1, experiment);
-  for (const int ranks : {2, 4}) expect_same_on_grids(ranks, experiment, alone);
-}
+/// A run of ranks that split nothing, which runs of more ranks on these grids repeat.
+struct Repeated {
+  int alone;
+  std::string settings;
+  std::vector<int> ranks;
+  Grids grids;
+};
 
-// A rank of a grid shares each layer with those that hold the same slice of it.
-TEST(TrainerGridTest, ShardedGroupsTrainAsOneSynchronousRankDoes) {
-  const Outcome alone = train_on(1, experiment_of("synchronous"));
-  for (const int ranks : {2, 4}) expect_same_on_grids(ranks, experiment_of("sharded"), alone);
-}
-
-/// Convolutions but the first, which has one channel, are split in space and by channel at once.
-const std::array<Experiment::Grid, 3>& grids_of_tiles() {
-  static const std::array<Experiment::Grid, 3> all{
-      Experiment::Grid{.filter = 2, .height = 2},
-      {.channel = 2, .width = 2},
-      {.filter = 4, .layers = {{"conv1", "height=4"}, {"conv2", "height=2 channel=1 filter=2"}}}};
-  return all;
-}
-
-TEST(TrainerGridTest, TilesTrainAsOneRankDoes) {
-  for (const char* scheme : {"synchronous", "sharded"}) {
-    const Experiment experiment = experiment_of(scheme);
-    const Outcome alone = train_on(1, experiment_of("synchronous"));
-    for (const Experiment::Grid& grid : grids_of_tiles()) {
-      expect_same_training(train_on(4, on_grid(experiment, grid)), alone);
+// Sharded replicas repeat a synchronous rank: a rank of a grid shares each layer with those that
+// hold the same slice of it. How many layers "auto" makes lazy depends on how fast the machine is.
+TEST(TrainerGridTest, ReplicasTrainAsSingleRanksDo) {
+  const std::string sharded = "update.scheme=sharded";
+  const std::string lazy = "update.scheme=lazy update.max_interval=4 update.lazy_layers=";
+  const std::string k_step = "update.scheme=k_step";
+  const Repeated runs[] = {
+      {1, "", {2, 4}, splits},
+      {1, "", {4}, tiles},
+      {1, "", {8}, {tiles[0]}},
+      {1, sharded, {2, 4}, splits},
+      {1, sharded, {4}, tiles},
+      {1, sharded, {8}, {tiles[0]}},
+      {2, k_step + " optimizer.clip_norm=0.1", {8}, tiles},
+      {4, k_step, {8}, splits},
+      {4, "update.scheme=hierarchical update.group=2", {8}, splits},
+      {2, lazy + "1", {4}, splits},
+      {2, lazy + "2", {4}, splits},
+      {2, lazy + "2", {8}, tiles},
+      {2, "update.scheme=lazy update.max_interval=1 update.lazy_layers=auto", {4}, splits},
+  };
+  std::map<std::string, Outcome> baselines;
+  for (const auto& [alone, settings, ranks, grids] : runs) {
+    Outcome& baseline = baselines[std::to_string(alone) + (settings == sharded ? "" : settings)];
+    if (baseline.metrics.empty()) {
+      baseline = train_on(alone, with(experiment_of("synchronous"), settings));
     }
-    expect_same_training(train_on(8, on_grid(experiment, grids_of_tiles()[0])), alone);
-  }
-}
-
-TEST(TrainerGridTest, ReplicasOfTilesAverageAsSingleRanksDo) {
-  for (const char* scheme : {"k_step", "lazy"}) {
-    Experiment experiment = experiment_of(scheme);
-    experiment.update.lazy_layers = "2";  // "auto" depends on how fast the machine is
-    experiment.update.max_interval = 4;
-    experiment.optimizer.clip_norm = experiment.update.scheme == "k_step" ? 0.1 : 0.0;
-    const Outcome alone = train_on(2, experiment);
-    for (const Experiment::Grid& grid : grids_of_tiles()) {
-      expect_same_training(train_on(8, on_grid(experiment, grid)), alone);
+    const Experiment experiment = with(experiment_of("synchronous"), settings);
+    for (const int count : ranks) {
+      for (const Experiment::Grid& grid : grids) {
+        SCOPED_TRACE(settings + " on " + std::to_string(count) + " ranks");
+        expect_same_training(train_on(count, on_grid(experiment, grid)), baseline);
+      }
     }
   }
 }
@@ -228,15 +241,6 @@ TEST(TrainerGridTest, AShortLastBatchMayLeaveGroupsWithoutSamples) {
   expect_same_training(train_on(4, on_grid(experiment, {.channel = 2})), train_on(1, experiment));
 }
 
-TEST(TrainerGridTest, GroupsAverageAsSingleRanksDo) {
-  for (const char* scheme : {"k_step", "hierarchical"}) {
-    Experiment experiment = experiment_of(scheme);
-    if (experiment.update.scheme == "hierarchical") experiment.update.group = 2;
-    const Outcome alone = train_on(4, experiment);
-    expect_same_on_grids(8, experiment, alone);
-  }
-}
-
 // Where nodes cut the replicas in different ways, each position sums in another order.
 TEST(TrainerGridTest, CopiesOfAReplicaKeepTheSameBits) {
   transport::WorldOptions options = rondo::test::quick_options();
@@ -269,16 +273,6 @@ TEST(TrainerGridTest, GroupsTakeTurnsAsSingleRanksDo) {
       expect_same_training(outcome, alone);
       EXPECT_EQ(outcome.summaries[0].samples, alone.summaries[0].samples);
     }
-  }
-}
-
-TEST(TrainerGridTest, LazyGroupsTrainAsSingleRanksDo) {
-  Experiment experiment = experiment_of("lazy");
-  for (const char* layers : {"1", "2", "auto"}) {
-    experiment.update.lazy_layers = layers;
-    experiment.update.max_interval = experiment.update.lazy_layers == "auto" ? 1 : 4;
-    const Outcome alone = train_on(2, experiment);
-    expect_same_on_grids(4, experiment, alone);
   }
 }
 
