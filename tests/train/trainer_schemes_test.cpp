@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ using rondo::test::Backend;
 using test::Outcome;
 using test::relative_difference;
 using test::train_on;
+using test::with;
 using testing::Each;
 
 // Every update scheme through the trainer: degenerate settings equal their baseline, others learn,
@@ -73,29 +75,107 @@ TEST(TrainerSchemesTest, SoItIsWhereRanksDoNotDivideTheBatch) {
   for (const char* scheme : {"k_step", "hierarchical"}) expect_averages_are_synchronous(scheme, 7);
 }
 
-TEST(TrainerSchemesTest, GroupsOfOneAreKStepAveraging) {
-  Experiment hierarchical = experiment_of("hierarchical");
-  hierarchical.update.period = 4;
-  hierarchical.update.local_period = 2;
-  hierarchical.update.group = 1;
-  Experiment k_step = hierarchical;
-  k_step.update.scheme = "k_step";
-  EXPECT_EQ(train_on(4, hierarchical).parameters, train_on(4, k_step).parameters);
+/// The parameters of rank 0 at the end of a run of so many ranks; each run is made once.
+const std::vector<float>& parameters_of(int ranks, const std::string& model,
+                                        const std::string& settings) {
+  static std::map<std::string, std::vector<float>> known;
+  std::vector<float>& found = known[std::to_string(ranks) + " " + model + " " + settings];
+  if (found.empty()) {
+    const Experiment experiment = with(experiment_of("synchronous", model), settings);
+    found = train_on(ranks, experiment).parameters.at(0);
+  }
+  return found;
 }
 
-TEST(TrainerSchemesTest, LazyWindowsOfOneAreSynchronous) {
-  for (const char* model : {"lenet5", "resnet8"}) {
-    Experiment lazy = experiment_of("lazy", model);
-    lazy.update.lazy_layers = "2";
-    lazy.update.max_interval = 1;
-    const Experiment synchronous = experiment_of("synchronous", model);
-    for (const int ranks : {1, 3}) {
-      EXPECT_EQ(train_on(ranks, lazy).parameters, train_on(ranks, synchronous).parameters)
-          << model << " on " << ranks;
-    }
+/// Two runs of so many ranks that end with the same bits.
+struct Equal {
+  int ranks;
+  std::string model;
+  std::string one;
+  std::string other;
+};
+
+TEST(TrainerSchemesTest, DegenerateSettingsAreTheirBaselines) {
+  const std::string k_step = "update.scheme=k_step ";
+  const std::string whole = "data.drop_last=true ";  // as averages need it: equal learning rates
+  const std::string warm = whole + "update.warmup_epochs=2 update.scheme=";
+  const std::string windows = "update.scheme=lazy update.lazy_layers=2 update.max_interval=1";
+  // The rate is constant, so that the policies come to rounds of 4 steps, or of one.
+  const std::string constant = "optimizer.schedule=constant update.local_period=2 ";
+  const std::string qsr = "update.period=2 update.period_policy=qsr update.qsr_alpha=0.1 ";
+  const std::string late =
+      "update.period=1000 update.period_policy=post_local update.local_from_epoch=1000 ";
+  const std::string outer =
+      k_step + "update.period=3 update.reduction_momentum=0.5 update.outer_rate=0.75 ";
+  std::vector<Equal> runs{
+      {4, "lenet5",
+       "update.scheme=hierarchical update.group=1 update.period=4 "
+       "update.local_period=2",
+       k_step + "update.period=4"},
+      {1, "lenet5", windows, ""},
+      {3, "lenet5", windows, ""},
+      {1, "resnet8", windows, ""},
+      {3, "resnet8", windows, ""},
+      // The computations of the measurement leave no trace in parameters and statistics.
+      {1, "resnet8", "update.scheme=lazy update.max_interval=1", ""},
+      {2, "lenet5", outer + "update.outer_optimizer=nesterov",
+       outer + "update.reduction_momentum_kind=diloco"},
+      // The rates of a warm-up are small, too, but replicas are to meet in it.
+      {2, "lenet5", k_step + constant + "optimizer.warmup_epochs=2 " + qsr,
+       k_step + constant + "optimizer.warmup_epochs=2 update.period=4"},
+      // One rank sends nothing, and rounds nothing.
+      {1, "lenet5", "train.reduce_precision=bf16", ""},
+      {1, "lenet5", "update.scheme=lazy update.lazy_layers=2 train.reduce_precision=bf16",
+       "update.scheme=lazy update.lazy_layers=2"},
+      {2, "lenet5", "optimizer.clip_norm=1e6", ""},  // longer than any
+  };
+  for (const char* scheme : {"lazy", "k_step", "hierarchical", "cyclic"}) {
+    runs.push_back({2, "resnet8", warm + scheme, whole});
+  }
+  for (const std::string scheme : {"k_step", "hierarchical"}) {
+    const std::string rounds = constant + "update.scheme=" + scheme + " ";
+    runs.push_back({3, "lenet5", rounds + qsr, rounds + "update.period=4"});
+    runs.push_back({3, "lenet5", rounds + late, rounds + "update.period=1 update.local_period=1"});
+  }
+  for (const auto& [ranks, model, one, other] : runs) {
+    EXPECT_EQ(parameters_of(ranks, model, one), parameters_of(ranks, model, other))
+        << ranks << " ranks, " << model << ": " << one;
   }
 }
 
+/// A run of so many ranks, and the accuracy that it reaches.
+struct Learns {
+  int ranks;
+  std::string settings;
+  double accuracy;
+};
+
+TEST(TrainerSchemesTest, EverySchemeAndEveryOptimizerLearns) {
+  const std::string rounds = "update.scheme=k_step update.period=4 ";
+  const std::string bf16 = "train.reduce_precision=bf16 update.warmup_epochs=1 ";
+  const Learns runs[] = {
+      {2, "update.scheme=lazy update.lazy_layers=2 update.warmup_epochs=1", 90.0},
+      {2, rounds, 90.0},
+      {2, "update.scheme=hierarchical update.period=4 update.local_period=2", 90.0},
+      {2, rounds + "update.overlap_steps=2", 90.0},
+      {2, rounds + "update.fragments=2 update.overlap_steps=1", 90.0},
+      {2, rounds + "update.outer_optimizer=adam update.outer_rate=0.01", 80.0},
+      {2, "optimizer.name=adam optimizer.learning_rate=0.002", 90.0},
+      {2, "optimizer.name=adamw optimizer.learning_rate=0.002", 90.0},
+      {2, "optimizer.name=lars optimizer.trust_coefficient=0.1", 90.0},
+      {2, bf16, 80.0},
+      {2, bf16 + "update.scheme=lazy", 80.0},
+      {2, bf16 + "update.scheme=k_step", 80.0},
+      {2, bf16 + "update.scheme=hierarchical", 80.0},
+      {4, bf16 + "grid.height=2 train.accumulate=2 optimizer.clip_norm=5", 80.0},
+  };
+  for (const auto& [ranks, settings, accuracy] : runs) {
+    const Outcome outcome = train_on(ranks, with(learning("synchronous"), settings));
+    EXPECT_GE(outcome.metrics.at(0).accuracy, accuracy) << settings;
+    if (ranks == 4) continue;  // the ranks of a replica hold parts of layers
+    EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << settings;
+  }
+}
 TEST(TrainerSchemesTest, LazyLayersCountTheirReductions) {
   Experiment experiment = experiment_of("lazy");
   experiment.update.lazy_layers = "1.0";
@@ -133,34 +213,6 @@ TEST(TrainerSchemesTest, ASlowLinkMakesMoreLayersLazy) {
 
   EXPECT_THAT(test::events(folder.path(), "start").at(0)["lazy_layers"],
               testing::ElementsAre("first", "second"));
-}
-
-// The computations of the measurement leave no trace: with windows of one the run is synchronous.
-TEST(TrainerSchemesTest, MeasuringLeavesParametersAndStatisticsAlone) {
-  Experiment experiment = experiment_of("lazy", "resnet8");
-  experiment.update.max_interval = 1;
-  EXPECT_EQ(train_on(1, experiment).parameters,
-            train_on(1, experiment_of("synchronous", "resnet8")).parameters);
-}
-
-TEST(TrainerSchemesTest, LazyLearns) {
-  Experiment experiment = learning("lazy");
-  experiment.update.lazy_layers = "2";
-  experiment.update.warmup_epochs = 1.0;
-  EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0);
-}
-
-TEST(TrainerSchemesTest, AWarmUpAsLongAsTheRunIsSynchronous) {
-  // Whole batches alone, as schemes that average need them, so that the learning rates are equal.
-  Experiment baseline = experiment_of("synchronous", "resnet8");
-  baseline.data.drop_last = true;
-  const Outcome synchronous = train_on(2, baseline);
-  for (const char* scheme : {"lazy", "k_step", "hierarchical", "cyclic"}) {
-    Experiment experiment = baseline;
-    experiment.update.scheme = scheme;
-    experiment.update.warmup_epochs = 2.0;
-    EXPECT_EQ(train_on(2, experiment).parameters, synchronous.parameters) << scheme;
-  }
 }
 
 // 8 synchronous steps, then an epoch of 8 with two averages of all.
@@ -302,34 +354,6 @@ TEST(TrainerBf16GradientsTest, HalveTheBytesInsideNodesAndBetweenThem) {
   }
 }
 
-// What is not sent is not rounded.
-TEST(TrainerBf16GradientsTest, ChangeNothingOnOneRank) {
-  for (const char* scheme : {"synchronous", "lazy"}) {
-    Experiment experiment = experiment_of(scheme);
-    experiment.update.lazy_layers = "2";
-    EXPECT_EQ(train_on(1, reducing_in_bf16(experiment)).parameters,
-              train_on(1, experiment).parameters);
-  }
-}
-
-TEST(TrainerBf16GradientsTest, LearnUnderEverySchemeThatSumsWhatItSends) {
-  for (const char* scheme : {"synchronous", "lazy", "k_step", "hierarchical"}) {
-    Experiment experiment = reducing_in_bf16(learning(scheme));
-    experiment.update.warmup_epochs = 1.0;
-    const Outcome outcome = train_on(2, experiment);
-    EXPECT_GE(outcome.metrics.at(0).accuracy, 80.0) << scheme;
-    EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << scheme;
-  }
-}
-
-TEST(TrainerBf16GradientsTest, LearnOnAGridWithClippingAndMicroBatches) {
-  Experiment experiment = reducing_in_bf16(learning("synchronous"));
-  experiment.grid.height = 2;
-  experiment.train.accumulate = 2;
-  experiment.optimizer.clip_norm = 5.0;
-  EXPECT_GE(train_on(4, experiment).metrics.at(0).accuracy, 80.0);
-}
-
 TEST(TrainerSchemesTest, AllRanksEndWithTheSameParameters) {
   for (const char* scheme : {"k_step", "hierarchical"}) {
     Experiment experiment = experiment_of(scheme, "resnet8");
@@ -339,42 +363,6 @@ TEST(TrainerSchemesTest, AllRanksEndWithTheSameParameters) {
     const Outcome outcome = train_on(3, experiment);
     EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0))) << scheme;
   }
-}
-
-// SGD's rate is constant here, so that the policies come to rounds of 4 steps.
-TEST(TrainerSchemesTest, APeriodPolicyThatComesToAPeriodIsThatPeriod) {
-  for (const char* scheme : {"k_step", "hierarchical"}) {
-    Experiment experiment = experiment_of(scheme);
-    experiment.optimizer.schedule = "constant";
-    experiment.update.period = 4;
-    experiment.update.local_period = 2;
-    const Outcome constant = train_on(3, experiment);
-    experiment.update.period = 2;
-    experiment.update.period_policy = "qsr";
-    experiment.update.qsr_alpha = 2.0 * experiment.optimizer.learning_rate;
-    EXPECT_EQ(train_on(3, experiment).parameters, constant.parameters) << scheme;
-
-    experiment.update.period = 1'000;
-    experiment.update.period_policy = "post_local";
-    experiment.update.local_from_epoch = 1'000.0;
-    const Outcome post_local = train_on(3, experiment);
-    experiment.update.period_policy = "constant";
-    experiment.update.period = experiment.update.local_period = 1;
-    EXPECT_EQ(post_local.parameters, train_on(3, experiment).parameters) << scheme;
-  }
-}
-
-// The rates of a warm-up are small, too, but replicas are to meet in it.
-TEST(TrainerSchemesTest, QsrHasItsRoundsInAWarmUpOfTheLearningRate) {
-  Experiment experiment = experiment_of("k_step");
-  experiment.optimizer.schedule = "constant";
-  experiment.optimizer.warmup_epochs = 2.0;
-  experiment.update.period = 4;
-  const Outcome constant = train_on(2, experiment);
-  experiment.update.period = 2;
-  experiment.update.period_policy = "qsr";
-  experiment.update.qsr_alpha = 2.0 * experiment.optimizer.learning_rate;
-  EXPECT_EQ(train_on(2, experiment).parameters, constant.parameters);
 }
 
 // The number of averages in 32 steps, in which the loss falls to a hundredth.
@@ -393,67 +381,6 @@ TEST(TrainerSchemesTest, AdaptiveRoundsFollowTheLossOnAGridToo) {
   EXPECT_EQ(averages_in_rounds(2, ""), 8U);
   EXPECT_GT(averages_in_rounds(2, adaptive), 8U);
   EXPECT_GT(averages_in_rounds(4, adaptive + "grid.height=2"), 8U);
-}
-
-TEST(TrainerSchemesTest, OverlappedAveragesLearnAndEndAlike) {
-  Experiment experiment = learning("k_step");
-  experiment.update.period = 4;
-  experiment.update.overlap_steps = 2;
-  const Outcome outcome = train_on(2, experiment);
-  EXPECT_GE(outcome.metrics.at(0).accuracy, 90.0);
-  EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
-}
-
-TEST(TrainerSchemesTest, AveragesInFragmentsLearnAndEndAlike) {
-  Experiment experiment = learning("k_step");
-  experiment.update.period = 4;
-  experiment.update.fragments = 2;
-  experiment.update.overlap_steps = 1;
-  const Outcome outcome = train_on(2, experiment);
-  EXPECT_GE(outcome.metrics.at(0).accuracy, 90.0);
-  EXPECT_THAT(outcome.parameters, Each(outcome.parameters.at(0)));
-}
-
-TEST(TrainerSchemesTest, AnOuterNesterovIsDiloco) {
-  Experiment experiment = experiment_of("k_step");
-  experiment.update.period = 3;
-  experiment.update.reduction_momentum = 0.5;
-  experiment.update.outer_rate = 0.75;
-  experiment.update.outer_optimizer = "nesterov";
-  const Outcome outer = train_on(2, experiment);
-  experiment.update.outer_optimizer = "none";
-  experiment.update.reduction_momentum_kind = "diloco";
-  EXPECT_EQ(outer.parameters, train_on(2, experiment).parameters);
-}
-
-TEST(TrainerSchemesTest, AnOuterAdamLearns) {
-  Experiment experiment = learning("k_step");
-  experiment.update.period = 4;
-  experiment.update.outer_optimizer = "adam";
-  experiment.update.outer_rate = 0.01;
-  EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 80.0);
-}
-
-TEST(TrainerSchemesTest, AveragingLearns) {
-  for (const char* scheme : {"k_step", "hierarchical"}) {
-    Experiment experiment = learning(scheme);
-    experiment.update.period = 4;
-    experiment.update.local_period = 2;
-    EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << scheme;
-  }
-}
-
-TEST(TrainerSchemesTest, EveryOptimizerLearns) {
-  for (const char* optimizer : {"adam", "adamw"}) {
-    Experiment experiment = learning("synchronous");
-    experiment.optimizer.name = optimizer;
-    experiment.optimizer.learning_rate = 0.002;
-    EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << optimizer;
-  }
-  Experiment experiment = learning("synchronous");
-  experiment.optimizer.name = "lars";
-  experiment.optimizer.trust_coefficient = 0.1;
-  EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0);
 }
 
 /// Weight decay that takes a fifth of what it acts on in every step of SGD or AdamW.
@@ -512,15 +439,6 @@ TEST(TrainerSchemesTest, WeightDecayCanLeaveOutBatchNormOnEveryGrid) {
     experiment.grid = grid;
     expect_decay_of_weights_alone(experiment);
   }
-}
-
-TEST(TrainerSchemesTest, GradientsCanBeClipped) {
-  Experiment experiment = experiment_of("synchronous");
-  const Outcome unclipped = train_on(2, experiment);
-  experiment.optimizer.clip_norm = 1e6;  // longer than any
-  EXPECT_EQ(train_on(2, experiment).parameters, unclipped.parameters);
-  experiment.optimizer.clip_norm = 1e-3;
-  EXPECT_NE(train_on(2, experiment).parameters, unclipped.parameters);
 }
 
 TEST(TrainerSchemesTest, WholeBatchesLeaveOutTheShortLastOne) {
