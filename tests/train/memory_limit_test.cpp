@@ -27,6 +27,7 @@
 #include "support/error_text.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "train/resumed_runs.hpp"
 #include "trainer/prepare.hpp"
 
 namespace rondo::train::memory_limit_test {
@@ -266,85 +267,63 @@ TEST(PlannedMemoryTest, OfAnEpochWithAShortLastBatch) {
 // with few samples. There oneDNN's own objects are large as well, so that only counted memory is
 // compared; SchemeMemoryTest of sync compares with what schemes allocate.
 
-Experiment few_samples(const std::string& scheme) {
-  Experiment experiment = short_run("lenet5", 4);
-  experiment.update.scheme = scheme;
-  return experiment;
+Experiment few_samples(const std::string& settings) {
+  return test::with(short_run("lenet5", 4), settings);
 }
 
-void expect_plan_of(const Experiment& experiment) {
+void expect_plan_of(const std::string& settings) {
+  const Experiment experiment = few_samples(settings);
   const auto plans = plan(model_of_run(experiment), Strategy::batch, options_of(2, experiment));
   const auto counted = static_cast<double>(used_by_a_run(2, experiment).of_a_rank);
   EXPECT_NEAR(static_cast<double>(plans.front().bytes_per_rank), counted, tolerance * counted)
-      << experiment.update.scheme;
+      << settings;
 }
 
+// Also of the copy for checkpoints, of an outer optimizer with overlap, and of a warm-up. Where
+// images are as many bytes as their network, ranks that step alone have a second stream.
 TEST(PlannedMemoryTest, OfEveryScheme) {
+  const std::string bf16 = "train.reduce_precision=bf16 update.scheme=";
+  expect_plan_of(bf16 + "hierarchical");
+  expect_plan_of(bf16 +
+                 "k_step update.overlap_steps=1 update.outer_optimizer=adam "
+                 "update.outer_rate=0.01");
+  expect_plan_of(
+      "update.scheme=cyclic update.warmup_epochs=0 train.global_batch=128 "
+      "data.training=256");
   for (const sync::SchemeDescription& scheme : sync::schemes()) {
-    Experiment experiment = few_samples(std::string(scheme.name));
-    experiment.update.warmup_epochs = 0.0;
-    experiment.update.lazy_layers = "2";
-    experiment.update.reduction_momentum = 0.5;
-    expect_plan_of(experiment);
-  }
-}
-
-TEST(PlannedMemoryTest, OfTheCopyForCheckpoints) {
-  for (const sync::SchemeDescription& scheme : sync::schemes()) {
-    Experiment experiment = few_samples(std::string(scheme.name));
-    if (!scheme.windows) experiment.optimizer.name = "adam";
-    experiment.update.lazy_layers = "2";
-    experiment.update.reduction_momentum = 0.5;
-    experiment.checkpoint.every_epochs = 1;
-    expect_plan_of(experiment);
+    const std::string usual = "update.lazy_layers=2 update.reduction_momentum=0.5 update.scheme=" +
+                              std::string(scheme.name);
+    expect_plan_of(usual + " update.warmup_epochs=0");
+    expect_plan_of(usual + " checkpoint.every_epochs=1" +
+                   (scheme.windows ? "" : " optimizer.name=adam"));
   }
 }
 
 /// Bytes that a limit would count more where checkpoints are wanted.
-std::uint64_t counted_for_checkpoints(Experiment experiment) {
-  const std::uint64_t without = used_by_a_run(2, experiment).of_a_rank;
-  experiment.checkpoint.every_epochs = 1;
-  return used_by_a_run(2, experiment).of_a_rank - without;
+std::uint64_t counted_for_checkpoints(const std::string& settings) {
+  const std::uint64_t without = used_by_a_run(2, few_samples(settings)).of_a_rank;
+  return used_by_a_run(2, few_samples(settings + " checkpoint.every_epochs=1")).of_a_rank - without;
 }
 
 // The parameters, the model that was evaluated, and the state of updates: momenta, then what the
 // scheme goes on with. LeNet-5 has no statistics.
 TEST(PlannedMemoryTest, WhatASchemeSavesIsInTheCopy) {
-  Experiment experiment = few_samples("k_step");
-  const std::uint64_t n = 4 * layout_of(model_of_run(experiment)).parameter_count;
-  EXPECT_EQ(counted_for_checkpoints(experiment), (3 + 1) * n);
-  experiment.update.reduction_momentum = 0.5;
-  EXPECT_EQ(counted_for_checkpoints(experiment), (3 + 2) * n);
-  experiment.update.overlap_steps = 1;
-  experiment.train.reduce_precision = "bf16";
-  EXPECT_EQ(counted_for_checkpoints(experiment), (3 + 5) * n);
-  experiment.update.reduction_momentum = 0.0;
-  experiment.update.outer_optimizer = "adam";
-  experiment.update.outer_rate = 0.01;
-  EXPECT_EQ(counted_for_checkpoints(experiment), (3 + 6) * n);
-}
-
-TEST(PlannedMemoryTest, TheLazyLayersAreInTheCopy) {
-  Experiment experiment = few_samples("lazy");
-  experiment.update.lazy_layers = "2";
-  const std::vector<ParameterBlock> blocks = layout_of(model_of_run(experiment)).blocks;
-  const std::uint64_t lazy = 4 * (blocks[0].size + blocks[1].size);
-  const std::uint64_t n = 4 * layout_of(model_of_run(experiment)).parameter_count;
-  EXPECT_EQ(counted_for_checkpoints(experiment), 3 * n + lazy);
-}
-
-// Whose images are as many bytes as its network: ranks that step alone have a second stream.
-TEST(PlannedMemoryTest, OfTheBatchesOfASecondStream) {
-  Experiment experiment = few_samples("cyclic");
-  experiment.update.warmup_epochs = 0.0;
-  experiment.train.global_batch = 128;
-  experiment.data.training = 256;
-  expect_plan_of(experiment);
+  const ParameterLayout layout = layout_of(make_model("lenet5"));
+  const std::uint64_t n = 4 * layout.parameter_count;
+  const std::string k_step = "update.scheme=k_step";
+  const std::string narrow = k_step + " update.overlap_steps=1 train.reduce_precision=bf16";
+  EXPECT_EQ(counted_for_checkpoints(k_step), (3 + 1) * n);
+  EXPECT_EQ(counted_for_checkpoints(k_step + " update.reduction_momentum=0.5"), (3 + 2) * n);
+  EXPECT_EQ(counted_for_checkpoints(narrow + " update.reduction_momentum=0.5"), (3 + 5) * n);
+  EXPECT_EQ(counted_for_checkpoints(narrow + " update.outer_optimizer=adam update.outer_rate=0.01"),
+            (3 + 6) * n);
+  const std::uint64_t lazy = 4 * (layout.blocks[0].size + layout.blocks[1].size);
+  EXPECT_EQ(counted_for_checkpoints("update.scheme=lazy update.lazy_layers=2"), 3 * n + lazy);
 }
 
 // Ranks that all do the same have nothing to add up: shares are those of one rank of each replica.
 TEST(PlannedMemoryTest, SharesOfTheOptimizerFollowWhoReducesALayer) {
-  const Experiment experiment = few_samples("sharded");
+  const Experiment experiment = few_samples("update.scheme=sharded");
   const Model model = model_of_run(experiment);
   const auto whole = static_cast<double>(4 * layout_of(model).parameter_count);
   const auto updates_with = [&](SplitKind kind, ProcessGrid grid) {
@@ -358,21 +337,6 @@ TEST(PlannedMemoryTest, SharesOfTheOptimizerFollowWhoReducesALayer) {
   EXPECT_EQ(updates_with(SplitKind::replica, {.pr = 4, .pc = 1}), whole);
   EXPECT_NEAR(updates_with(SplitKind::replica, {.pr = 2, .pc = 2}), whole / 2, lines);
   EXPECT_NEAR(updates_with(SplitKind::sample, {.pr = 2, .pc = 2}), whole / 4, lines);
-}
-
-TEST(PlannedMemoryTest, OfAnOuterOptimizerOverlapAndBf16) {
-  Experiment experiment = few_samples("k_step");
-  experiment.train.reduce_precision = "bf16";
-  experiment.update.overlap_steps = 1;
-  experiment.update.outer_optimizer = "adam";
-  experiment.update.outer_rate = 0.01;
-  expect_plan_of(experiment);
-}
-
-TEST(PlannedMemoryTest, OfAWarmUpInBf16) {
-  Experiment experiment = few_samples("hierarchical");
-  experiment.train.reduce_precision = "bf16";
-  expect_plan_of(experiment);
 }
 
 // The limit of a rank's memory: what is counted, and what the error says.
