@@ -32,9 +32,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // A data set's files in a folder of their own, which are damaged and then read.
-template <Dataset (*read)(const std::filesystem::path&)>
+template <Dataset (*read)(const std::filesystem::path&), void (*write_files)(const ScratchFolder&)>
 class FilesTest : public testing::Test {
  protected:
+  FilesTest() { write_files(folder_); }
+
   std::string error() const {
     return error_text<DataError>([this] { return read(folder_.path()); });
   }
@@ -42,14 +44,26 @@ class FilesTest : public testing::Test {
   ScratchFolder folder_;
 };
 
-// idx files as MNIST and Fashion-MNIST have them, whole and damaged.
-
 // A file that is replaced, and what the error says.
 struct Damage {
   std::string file;
   Bytes bytes;
   std::string said;
 };
+
+// Each by itself; a zipped file takes the place of the plain one.
+void expect_named(Dataset (*read)(const std::filesystem::path&),
+                  void (*write_files)(const ScratchFolder&), const std::vector<Damage>& damages) {
+  for (const auto& [file, bytes, said] : damages) {
+    const ScratchFolder folder;
+    write_files(folder);
+    std::filesystem::remove(folder.path() / file.substr(0, file.find(".gz")));
+    folder.write(file, bytes);
+    EXPECT_THAT(error_text<DataError>([&] { return read(folder.path()); }), HasSubstr(said));
+  }
+}
+
+// idx files as MNIST and Fashion-MNIST have them, whole and damaged.
 
 Bytes without_last(Bytes bytes, std::size_t count) {
   bytes.resize(bytes.size() - count);
@@ -72,12 +86,9 @@ Bytes words(std::initializer_list<std::uint32_t> numbers) {
   return bytes;
 }
 
-class IdxTest : public FilesTest<read_idx> {
- protected:
-  IdxTest() { rondo::test::write_idx_files(folder_); }
-};
+void write_idx(const ScratchFolder& folder) { rondo::test::write_idx_files(folder); }
 
-class IdxDamageTest : public IdxTest, public testing::WithParamInterface<Damage> {};
+using IdxTest = FilesTest<read_idx, write_idx>;
 
 TEST_F(IdxTest, ReadsImagesAndLabels) {
   const Dataset dataset = read_idx(folder_.path());
@@ -131,36 +142,29 @@ TEST_F(IdxTest, RefusesAFolderInPlaceOfAFile) {
   EXPECT_THAT(error(), HasSubstr("t10k-labels-idx1-ubyte: cannot be read"));
 }
 
-TEST_P(IdxDamageTest, IsNamed) {
-  const std::string& file = GetParam().file;
-  std::filesystem::remove(folder_.path() / file.substr(0, file.find(".gz")));
-  folder_.write(file, GetParam().bytes);
-  EXPECT_THAT(error(), HasSubstr(GetParam().said));
+TEST_F(IdxTest, NamesTheDamagedFile) {
+  expect_named(
+      read_idx, write_idx,
+      {{"train-images-idx3-ubyte", idx_labels({1, 2, 3}),
+        "train-images-idx3-ubyte: begins with 00000801 instead of"},
+       {"train-images-idx3-ubyte", idx_images(3, 0, 4), "announces 3 images of 0x4 pixels"},
+       {"train-images-idx3-ubyte", without_last(idx_images(3, 2, 4), 5),
+        "is truncated: the pixels end at byte 35, 5 bytes too early"},
+       // 64 PB are not allocated.
+       {"train-images-idx3-ubyte", words({0x803U, 0xffffffffU, 4096U, 4096U}), "is truncated"},
+       {"train-labels-idx1-ubyte", with_last(idx_labels({7, 0, 9}), 0),
+        "train-labels-idx1-ubyte: has unexpected bytes behind byte 11"},
+       {"train-labels-idx1-ubyte.gz", with_last(gzipped(idx_labels({7, 0, 9})), '!'),
+        "train-labels-idx1-ubyte.gz: has unexpected bytes behind byte 11"},
+       {"train-images-idx3-ubyte.gz", with_wrong_checksum(gzipped(idx_images(3, 2, 4))),
+        "train-images-idx3-ubyte.gz: is damaged"},
+       {"train-labels-idx1-ubyte", idx_labels({7, 0}),
+        "train-labels-idx1-ubyte: holds 2 labels for 3 images"},
+       {"train-labels-idx1-ubyte", idx_labels({7, 10, 9}),
+        "label 10 of record 1 (byte 9) is out of range 0..9"},
+       {"t10k-images-idx3-ubyte", idx_images(2, 4, 4),
+        "training images are 2x4, test images 4x4"}});
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    , IdxDamageTest,
-    testing::Values(
-        Damage{"train-images-idx3-ubyte", idx_labels({1, 2, 3}),
-               "train-images-idx3-ubyte: begins with 00000801 instead of"},
-        Damage{"train-images-idx3-ubyte", idx_images(3, 0, 4), "announces 3 images of 0x4 pixels"},
-        Damage{"train-images-idx3-ubyte", without_last(idx_images(3, 2, 4), 5),
-               "is truncated: the pixels end at byte 35, 5 bytes too early"},
-        // 64 PB are not allocated.
-        Damage{"train-images-idx3-ubyte", words({0x803U, 0xffffffffU, 4096U, 4096U}),
-               "is truncated"},
-        Damage{"train-labels-idx1-ubyte", with_last(idx_labels({7, 0, 9}), 0),
-               "train-labels-idx1-ubyte: has unexpected bytes behind byte 11"},
-        Damage{"train-labels-idx1-ubyte.gz", with_last(gzipped(idx_labels({7, 0, 9})), '!'),
-               "train-labels-idx1-ubyte.gz: has unexpected bytes behind byte 11"},
-        Damage{"train-images-idx3-ubyte.gz", with_wrong_checksum(gzipped(idx_images(3, 2, 4))),
-               "train-images-idx3-ubyte.gz: is damaged"},
-        Damage{"train-labels-idx1-ubyte", idx_labels({7, 0}),
-               "train-labels-idx1-ubyte: holds 2 labels for 3 images"},
-        Damage{"train-labels-idx1-ubyte", idx_labels({7, 10, 9}),
-               "label 10 of record 1 (byte 9) is out of range 0..9"},
-        Damage{"t10k-images-idx3-ubyte", idx_images(2, 4, 4),
-               "training images are 2x4, test images 4x4"}));
 
 TEST(FashionMnistTest, HasTheWellKnownMeanAndDeviation) {
   const std::filesystem::path folder = "/usr/share/datasets/fashion-mnist";
@@ -174,12 +178,9 @@ TEST(FashionMnistTest, HasTheWellKnownMeanAndDeviation) {
 
 // CIFAR-10's binary files, whole and damaged.
 
-class Cifar10Test : public FilesTest<read_cifar10> {
- protected:
-  Cifar10Test() { rondo::test::write_cifar_files(folder_); }
-};
+void write_cifar10(const ScratchFolder& folder) { rondo::test::write_cifar_files(folder); }
 
-class Cifar10DamageTest : public Cifar10Test, public testing::WithParamInterface<Damage> {};
+using Cifar10Test = FilesTest<read_cifar10, write_cifar10>;
 
 TEST_F(Cifar10Test, ReadsTheFiveTrainingFilesInOrder) {
   const Dataset dataset = read_cifar10(folder_.path());
@@ -225,33 +226,27 @@ TEST_F(Cifar10Test, NamesTheMissingFile) {
   EXPECT_THAT(error(), HasSubstr("data_batch_4.bin: cannot be opened (No such file"));
 }
 
-TEST_P(Cifar10DamageTest, IsNamed) {
-  folder_.write(GetParam().file, GetParam().bytes);
-  EXPECT_THAT(error(), HasSubstr(GetParam().said));
+TEST_F(Cifar10Test, NamesTheDamagedFile) {
+  expect_named(read_cifar10, write_cifar10,
+               {{"data_batch_2.bin", without_last(cifar_records({3, 4}), 3000),
+                 "data_batch_2.bin: is truncated: record 1 (at byte 3073) has 73 of 3073 bytes"},
+                {"data_batch_5.bin", cifar_records({5}),
+                 "data_batch_5.bin: holds 1 images, but data_batch_1.bin holds 2"},
+                {"test_batch.bin", {}, "test_batch.bin: is empty"},
+                {"test_batch.bin", with_last(gzipped(cifar_records({5})), '!'),
+                 "test_batch.bin: has unexpected bytes behind byte 3073"},
+                {"data_batch_3.bin", cifar_records({0, 200}),
+                 "data_batch_3.bin: label 200 of record 1 (at byte 3073) is out of range 0..9"}});
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    , Cifar10DamageTest,
-    testing::Values(
-        Damage{"data_batch_2.bin", without_last(cifar_records({3, 4}), 3000),
-               "data_batch_2.bin: is truncated: record 1 (at byte 3073) has 73 of 3073 bytes"},
-        Damage{"data_batch_5.bin", cifar_records({5}),
-               "data_batch_5.bin: holds 1 images, but data_batch_1.bin holds 2"},
-        Damage{"test_batch.bin", {}, "test_batch.bin: is empty"},
-        Damage{"test_batch.bin", with_last(gzipped(cifar_records({5})), '!'),
-               "test_batch.bin: has unexpected bytes behind byte 3073"},
-        Damage{"data_batch_3.bin", cifar_records({0, 200}),
-               "data_batch_3.bin: label 200 of record 1 (at byte 3073) is out of range 0..9"}));
 
 // CIFAR-100 has one training file, and a coarse label in front of the fine one.
 
-class Cifar100Test : public FilesTest<read_cifar100> {
- protected:
-  Cifar100Test() {
-    folder_.write("train.bin", rondo::test::cifar100_records({99, 0, 17}));
-    folder_.write("test.bin", rondo::test::cifar100_records({42}));
-  }
-};
+void write_cifar100(const ScratchFolder& folder) {
+  folder.write("train.bin", rondo::test::cifar100_records({99, 0, 17}));
+  folder.write("test.bin", rondo::test::cifar100_records({42}));
+}
+
+using Cifar100Test = FilesTest<read_cifar100, write_cifar100>;
 
 TEST_F(Cifar100Test, ReadsFineLabelsAndPixels) {
   const Dataset dataset = read_cifar100(folder_.path());
@@ -271,15 +266,11 @@ TEST_F(Cifar100Test, SaysWhatItLooksFor) {
 }
 
 TEST_F(Cifar100Test, NamesTheTruncatedRecordAndTheLabelOutOfRange) {
-  rondo::test::Bytes bytes = rondo::test::cifar100_records({3, 4});
-  bytes.resize(bytes.size() - 3000);
-  folder_.write("train.bin", bytes);
-  EXPECT_THAT(error(), HasSubstr("train.bin: is truncated: record 1 (at byte 3074) has 74 of "
-                                 "3074 bytes"));
-
-  folder_.write("train.bin", rondo::test::cifar100_records({3, 100}));
-  EXPECT_THAT(error(), HasSubstr("train.bin: label 100 of record 1 (at byte 3074) is out of range "
-                                 "0..99"));
+  expect_named(read_cifar100, write_cifar100,
+               {{"train.bin", without_last(rondo::test::cifar100_records({3, 4}), 3000),
+                 "train.bin: is truncated: record 1 (at byte 3074) has 74 of 3074 bytes"},
+                {"train.bin", rondo::test::cifar100_records({3, 100}),
+                 "train.bin: label 100 of record 1 (at byte 3074) is out of range 0..99"}});
 }
 
 // From [data] to a data set.
@@ -359,20 +350,14 @@ void expect_every_cut_refused(const ScratchFolder& folder, const std::string& na
 }
 
 TEST(DamagedFilesTest, IdxFilesCutAnywhereAreRefused) {
-  for (std::size_t file = 0; file < idx_names.size(); ++file) {
-    const ScratchFolder folder;
-    rondo::test::write_idx_files(folder);
-    expect_every_cut_refused(folder, idx_names.at(file), idx_content(file));
-  }
-}
-
-TEST(DamagedFilesTest, GzippedIdxFilesCutAnywhereAreRefused) {
-  for (std::size_t file = 0; file < idx_names.size(); ++file) {
-    const ScratchFolder folder;
-    rondo::test::write_idx_files(folder);
-    std::filesystem::remove(folder.path() / idx_names.at(file));
-    expect_every_cut_refused(folder, std::string(idx_names.at(file)) + ".gz",
-                             gzipped(idx_content(file)));
+  for (const bool zipped : {false, true}) {
+    for (std::size_t file = 0; file < idx_names.size(); ++file) {
+      const ScratchFolder folder;
+      rondo::test::write_idx_files(folder);
+      std::filesystem::remove(folder.path() / idx_names.at(file));
+      expect_every_cut_refused(folder, std::string(idx_names.at(file)) + (zipped ? ".gz" : ""),
+                               zipped ? gzipped(idx_content(file)) : idx_content(file));
+    }
   }
 }
 

@@ -205,12 +205,6 @@ TEST(WindowTest, ThreeByThreeReachesOneFurtherOnEitherSide) {
   EXPECT_EQ(inner_outputs(window, {4, 8}, {4, 8}, 12), (Range{5, 7}));
 }
 
-TEST(WindowTest, OneByOneReachesNoFurther) {
-  EXPECT_EQ(inputs_read({}, {4, 8}, 12), (Reach{{4, 8}, 0, 0}));
-  EXPECT_EQ(outputs_fed({}, {4, 8}, 12), (Reach{{4, 8}, 0, 0}));
-  EXPECT_EQ(inner_outputs({}, {4, 8}, {4, 8}, 12), (Range{4, 8}));
-}
-
 TEST(WindowTest, OneByOneOfStrideTwoLeavesOddInputsWithoutGradient) {
   const Window window{.kernel = 1, .stride = 2};
   EXPECT_EQ(outputs_fed(window, {3, 6}, 6), (Reach{{2, 3}, -1, -1}));
@@ -412,15 +406,6 @@ TEST(HaloTest, CornersComeFromTheRankThatHoldsThem) {
   EXPECT_THAT(plan.receives, ElementsAre(Transfer{3, Box{{0, 1}, {4, 5}, {3, 4}, {0, 2}}},
                                          Transfer{2, Box{{0, 1}, {4, 5}, {0, 3}, {0, 2}}},
                                          Transfer{1, Box{{0, 1}, {0, 4}, {3, 4}, {0, 2}}}));
-}
-
-TEST(HaloTest, OneByOneNeedsNoExchange) {
-  const tensor::Shape extents{.n = 1, .h = 7, .w = 5, .c = 1};
-  const Partition x = by_space(extents, {.pr = 6}, 2, 3);
-  for (int rank = 0; rank < 6; ++rank) {
-    EXPECT_THAT(redistribution(x, forward_needs(x, x, {}), rank).receives, testing::IsEmpty());
-    EXPECT_EQ(forward_halo(x, x, {}, rank).inner, x.box_of(rank));
-  }
 }
 
 TEST(HaloTest, PoolingThatDividesThePartsNeedsNoExchange) {
