@@ -120,6 +120,7 @@ TEST(ZooTest, NamesAndShapesParametersAsTorchvisionDoes) {
       {"resnet18", "layer1.0.downsample.0.weight", {}},  // there is none
       {"resnet34", "layer3.5.conv2.weight", {256, 256, 3, 3}},
       {"resnet50", "layer1.0.downsample.0.weight", {256, 64, 1, 1}},
+      {"resnet50", "layer1.0.downsample.1.weight", {256}},
       {"resnet50", "layer4.2.bn3.weight", {2048}},
       {"wide_resnet50_2", "layer4.0.conv2.weight", {1024, 1024, 3, 3}},
       {"wide_resnet50_2", "fc.weight", {1000, 2048}},
