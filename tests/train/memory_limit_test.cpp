@@ -20,7 +20,6 @@
 #include <rondo/train/plan_best.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "config/combinations.hpp"
 #include "config/grid_choice.hpp"
 #include "executor/memory.hpp"
 #include "plan/layout_search.hpp"
@@ -108,15 +107,9 @@ Experiment short_run(const std::string& model, std::int64_t global_batch) {
 }
 
 PlanOptions options_of(int ranks, const Experiment& experiment) {
-  return {.ranks = ranks,
-          .batch = experiment.train.global_batch,
-          .optimizer_elements = optimizer_elements(experiment.optimizer),
-          .divides_optimizer = scheme_of(experiment.update).divides_optimizer,
-          .micro_batches = static_cast<int>(experiment.train.accumulate),
-          .type = precision_of(experiment),
-          .gradient_type = gradient_type_of(experiment),
-          .buffered_batches = buffered_batches(experiment),
-          .update_bytes = update_memory(experiment, model_of_run(experiment))};
+  PlanOptions options = plan_options(experiment, model_of_run(experiment));
+  options.ranks = ranks;
+  return options;
 }
 
 void expect_agreement(std::uint64_t planned, const Used& used, const std::string& what) {
@@ -330,7 +323,8 @@ TEST(PlannedMemoryTest, SharesOfTheOptimizerFollowWhoReducesALayer) {
     const std::vector<LayerSplit> splits(model.layers.size(), LayerSplit{.kind = kind});
     const ParameterLayout layout = layout_of(model, splits, grid.pr, 0);
     return static_cast<double>(
-        update_memory(experiment, model)(layout, grid, slices_in_replica(model, splits, grid.pr)));
+        options_of(1, experiment)
+            .update_bytes(layout, grid, slices_in_replica(model, splits, grid.pr)));
   };
   constexpr double lines = 64.0 * 5;  // one for each layer at most
 

@@ -116,8 +116,7 @@ TEST(PlanBestTest, NoLayerIsComputedAlikeWhereThatIsNotAllowed) {
   Experiment sharded;
   sharded.update.scheme = "sharded";
   sharded.optimizer.clip_norm = 1.0;
-  options = job(4, 2);
-  allow_for_updates(sharded, options);
+  options = plan_options(sharded, one_connected(64, 4));
   EXPECT_FALSE(options.replicas);
   EXPECT_TRUE(options.whole_layers);
 }

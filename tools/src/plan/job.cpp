@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include <rondo/sync/update_scheme.hpp>
 #include <rondo/tensor/data_type.hpp>
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/variant.hpp>
@@ -109,21 +107,6 @@ train::Model planned_model(const train::Experiment& experiment) {
   }
 }
 
-// Threads of a rank whose kernels are measured.
-int measured_threads(const PlanRequest& request, const train::Experiment& experiment) {
-  if (request.threads > 0) return request.threads;
-  return static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1));
-}
-
-train::BatchNormScope scope_called(const std::string& name) {
-  if (name == "replica") return train::BatchNormScope::replica;
-  return name == "all" ? train::BatchNormScope::all : train::BatchNormScope::rank;
-}
-
-tensor::DataType type_called(const std::string& precision) {
-  return precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
-}
-
 }  // namespace
 
 PlanJob job_of(const PlanRequest& request) {
@@ -135,26 +118,17 @@ PlanJob job_of(const PlanRequest& request) {
   PlanJob job{.request = request,
               .experiment = train::read_experiment(request.config, settings),
               .model = {},
-              .plan = request.plan};
-  job.plan.ranks = request.ranks.value_or(job.plan.ranks);
+              .plan = {}};
   job.model = planned_model(job.experiment);
-  job.plan.batch = job.experiment.train.global_batch;
-  job.plan.optimizer_elements = train::optimizer_elements(job.experiment.optimizer);
-  job.plan.divides_optimizer =
-      sync::describe_scheme(job.experiment.update.scheme).divides_optimizer;
-  job.plan.micro_batches = static_cast<int>(job.experiment.train.accumulate);
-  job.plan.threads = std::max(measured_threads(request, job.experiment), 1);
+  job.plan = train::plan_options(job.experiment, job.model);
+  // Options count more than the configuration.
+  job.plan.ranks = request.ranks.value_or(job.plan.ranks);
+  job.plan.ranks_per_node = request.plan.ranks_per_node;
+  job.plan.port_bandwidth = request.plan.port_bandwidth;
+  job.plan.flops = request.plan.flops;
+  job.plan.memory_limit = request.memory_limit.value_or(job.plan.memory_limit);
+  if (request.threads > 0) job.plan.threads = request.threads;
   job.team = make_openmp_team(job.plan.threads);
-  job.plan.type = type_called(job.experiment.train.precision);
-  job.plan.gradient_type = type_called(job.experiment.train.reduce_precision);
-  job.plan.bucket_bytes = job.experiment.update.bucket_bytes;
-  job.plan.batch_norm = scope_called(job.experiment.grid.batch_norm);
-  train::allow_for_updates(job.experiment, job.plan);
-  job.plan.buffered_batches = train::buffered_batches(job.experiment);
-  job.plan.update_bytes = train::update_memory(job.experiment, job.model);
-  // The option counts more than the configuration.
-  job.plan.memory_limit =
-      request.memory_limit.value_or(static_cast<std::uint64_t>(job.experiment.train.memory_limit));
   set_links(request, job.experiment.transport.allreduce, job.plan);
   return job;
 }
@@ -166,8 +140,7 @@ train::ComputeTable table_of(const PlanJob& job) {
     throw UsageError(fmt::format(
         "train.precision: {}, or plan by --flops, which measures no kernel", error.what()));
   }
-  return train::ComputeTable(measured_threads(job.request, job.experiment),
-                             train::kernel_times_file(), job.plan.type,
+  return train::ComputeTable(job.plan.threads, train::kernel_times_file(), job.plan.type,
                              {.optimizer = job.experiment.optimizer, .team = job.team.get()});
 }
 

@@ -334,8 +334,4 @@ void rank(std::vector<GridPlan>& plans) {
   });
 }
 
-int optimizer_elements(const Experiment::Optimizer& optimizer) {
-  return optimizer.name == "adam" || optimizer.name == "adamw" ? 2 : 1;
-}
-
 }  // namespace rondo::train

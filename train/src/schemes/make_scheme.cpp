@@ -21,7 +21,6 @@
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/sync/sharded.hpp>
 #include <rondo/sync/synchronous.hpp>
-#include <rondo/train/plan.hpp>
 
 #include "config/combinations.hpp"
 
@@ -324,6 +323,10 @@ bool needs_whole_batches(const Experiment& experiment) {
   return scheme_of(experiment.update).steps_alone();
 }
 
+int optimizer_elements(const Experiment::Optimizer& optimizer) {
+  return optimizer.name == "adam" || optimizer.name == "adamw" ? 2 : 1;
+}
+
 bool is_paced(const Experiment& experiment) { return scheme_of(experiment.update).own_pace; }
 
 // These are the model's vectors; weights have two dimensions or four, on a grid as well. Adjacent
@@ -418,27 +421,6 @@ std::size_t checkpoint_copy(const Experiment& experiment, bool own_scheme, std::
   const bool may_differ = scheme.steps_alone() || scheme.windows || own_scheme;
   const std::size_t models = may_differ ? 2 : 1;
   return (models * parameters + 2 * statistics) * sizeof(float);
-}
-
-UpdateBytes update_memory(const Experiment& experiment, const Model& model) {
-  const bool windows = scheme_of(experiment.update).windows;
-  const LazyLayers lazy = windows ? lazy_layers_of(experiment) : LazyLayers{};
-  if (windows) static_cast<void>(plan_lazy_layers(model, lazy));  // refuses
-  return [experiment, model, windows, lazy](const ParameterLayout& layout, ProcessGrid grid,
-                                            const std::vector<int>& slices) {
-    UpdateMemoryParts parts{
-        .layout = layout, .grid = grid, .slices = slices, .statistics = layout.statistic_count};
-    if (windows) parts.lazy = plan_lazy_layers(model, layout, lazy, layout.blocks.size());
-    const UpdateMemory memory = memory_of_updates(experiment, parts);
-    std::size_t bytes = memory.optimizer + memory.scheme;
-    if (experiment.checkpoint.wanted()) {
-      const bool own_scheme = !experiment.update.plugin.empty();
-      bytes +=
-          checkpoint_copy(experiment, own_scheme, layout.parameter_count, layout.statistic_count) +
-          memory.saved;
-    }
-    return static_cast<std::uint64_t>(bytes);
-  };
 }
 
 Scheme make_own_scheme(const Experiment& experiment, const SchemeParts& parts,

@@ -64,6 +64,10 @@ namespace rondo::train {
 /// Do ranks step each at a pace of its own?
 [[nodiscard]] bool is_paced(const Experiment& experiment);
 
+/// Elements that the optimizer which [optimizer] names keeps for each parameter: 1 of "sgd" and
+/// "lars", whose momenta are kept without momentum, too, and 2 of "adam" and "adamw".
+[[nodiscard]] int optimizer_elements(const Experiment::Optimizer& optimizer);
+
 /// The parameters that optimizer.decay_norm_and_bias is about, of those that a rank holds: biases,
 /// and what batch norm learns.
 [[nodiscard]] std::vector<sync::ElementRange> norms_and_biases(const ParameterLayout& layout);

@@ -30,12 +30,11 @@
 
 #include "benchmark/model_benchmark.hpp"
 #include "config/combinations.hpp"
-#include "config/grid_choice.hpp"
 #include "config/key.hpp"
-#include "data/prefetch_queue.hpp"
 #include "layers/layer_type.hpp"
 #include "model/described.hpp"
 #include "plan/closed_forms.hpp"
+#include "plan/plan_options.hpp"
 #include "plan/world_costs.hpp"
 #include "schemes/make_scheme.hpp"
 #include "trainer/agreement.hpp"
@@ -355,52 +354,18 @@ PreparedRun prepare_run(transport::World& world, const Experiment& experiment, c
   return run;
 }
 
-void allow_for_updates(const Experiment& experiment, PlanOptions& options) {
-  const bool clips_shares =
-      experiment.optimizer.clip_norm > 0.0 && scheme_of(experiment.update).divides_optimizer;
-  options.whole_layers = experiment.optimizer.name == "lars" || clips_shares;
-  if (clips_shares) options.replicas = false;
-}
-
-int buffered_batches(const Experiment& experiment, DecodedSets decoded) {
-  const int training = static_cast<int>(decoded.training ? decoded_ahead : copied_ahead) + 1;
-  const int streams = is_paced(experiment) ? 2 : 1;  // one more for ranks that step alone
-  return streams * training + (decoded.test ? 2 : 1);
-}
-
-int buffered_batches(const Experiment& experiment) {
-  const bool decoded = experiment.data.name == "folder";
-  return buffered_batches(experiment, {.training = decoded, .test = decoded});
-}
-
-DecodedSets decoded_sets(const Dataset& dataset) {
-  return {.training = dataset.training.source != nullptr, .test = dataset.test.source != nullptr};
-}
-
 namespace {
 
 PlanOptions options_of(const Model& model, const Experiment& experiment, DecodedSets decoded,
                        const transport::World& world, const WorldCosts& costs) {
-  PlanOptions options{.ranks = world.size(),
-                      .batch = experiment.train.global_batch,
-                      .fabric = costs.fabric,
-                      .node = costs.node,
-                      .ranks_per_node = ranks_per_node(world.ranks()),
-                      .paths = transport::AllreducePaths(experiment.transport.allreduce),
-                      .memory_limit = static_cast<std::uint64_t>(experiment.train.memory_limit),
-                      .optimizer_elements = optimizer_elements(experiment.optimizer),
-                      .divides_optimizer = scheme_of(experiment.update).divides_optimizer,
-                      .micro_batches = static_cast<int>(experiment.train.accumulate),
-                      .threads = static_cast<int>(threads_of(experiment)),
-                      .bucket_bytes = experiment.update.bucket_bytes,
-                      .slowdown = costs.slowdown,
-                      .type = precision_of(experiment),
-                      .gradient_type = gradient_type_of(experiment),
-                      .batch_norm = batch_norm_of(experiment.grid),
-                      .replicas = costs.replicas,
-                      .buffered_batches = buffered_batches(experiment, decoded),
-                      .update_bytes = update_memory(experiment, model)};
-  allow_for_updates(experiment, options);
+  PlanOptions options = plan_options(experiment, model);
+  options.ranks = world.size();
+  options.ranks_per_node = ranks_per_node(world.ranks());
+  options.fabric = costs.fabric;
+  options.node = costs.node;
+  options.slowdown = costs.slowdown;
+  options.replicas = options.replicas && costs.replicas;
+  options.buffered_batches = buffered_batches(experiment, decoded);
   return options;
 }
 

@@ -11,6 +11,7 @@
 #include <rondo/train/model.hpp>
 #include <rondo/train/trainer.hpp>
 
+#include "plan/plan_options.hpp"
 #include "plan/world_costs.hpp"
 #include "trainer/agreement.hpp"
 
@@ -68,16 +69,6 @@ struct PreparedRun {
                                       const Model* own_model = nullptr,
                                       const std::optional<Experiment::Grid>& earlier = {},
                                       transport::Team* team = nullptr);
-
-/// Which sets have a source of images, which are decoded when they are needed?
-struct DecodedSets {
-  bool training = false;
-  bool test = false;
-};
-[[nodiscard]] DecodedSets decoded_sets(const Dataset& dataset);
-
-/// As the public one, which knows the data by their name alone.
-[[nodiscard]] int buffered_batches(const Experiment& experiment, DecodedSets decoded);
 
 /// The planner's choice.
 struct AutomaticGrid {

@@ -78,7 +78,8 @@ struct PlanOptions {
   transport::AllreducePaths paths = transport::AllreducePaths();  ///< those of transport.allreduce
   double flops = 0.0;              ///< per second and rank; 0: compute time is not predicted
   std::uint64_t memory_limit = 0;  ///< bytes of a rank; 0: none
-  int optimizer_elements = 1;      ///< that the optimizer keeps for a parameter: 1 is momentum
+  /// Elements that the optimizer keeps for a parameter. 1 is the momentum of "sgd" and "lars".
+  int optimizer_elements = 1;
   /// Has a rank a share of the optimizer's state only, as with update.scheme = "sharded"? Then
   /// best_plans() counts shares while it searches; what a rank takes in the end is update_bytes,
   /// which therefore is needed.
@@ -101,15 +102,15 @@ struct PlanOptions {
   tensor::DataType gradient_type = tensor::DataType::f32;
   /// The ranks that share the statistics of batch norm; best_plans() counts what that exchanges.
   BatchNormScope batch_norm = BatchNormScope::rank;
-  /// Updates need whole layers on every rank, as those of "lars" do.
+  /// Updates need whole layers on every rank, as those of "lars" do, and sharded ones that clip.
   bool whole_layers = false;
   /// best_plans(): may ranks compute the same layer alike (SplitKind::replica)? Not where they have
-  /// other threads or processors, because then their bits differ.
+  /// other threads or processors, because then their bits differ; nor where sharded updates clip
+  /// gradients, for which each rank must hold all parameters.
   bool replicas = true;
-  /// Micro-batches that are in memory: computed, prepared, or of the test set. See
-  /// buffered_batches().
+  /// Micro-batches that are in memory: computed, prepared, or of the test set.
   int buffered_batches = 3;
-  /// Memory of updates: update_memory() of a configuration. Empty: optimizer_elements, and what
+  /// Memory of [update], [optimizer] and [checkpoint]. Empty: optimizer_elements, and what
   /// synchronous updates keep.
   UpdateBytes update_bytes = {};
 };
@@ -170,21 +171,10 @@ struct GridPlan {
 /// Brings usable grids before refused ones, and the fastest first; equal ones by strategy and P_r.
 RONDO_TRAIN_API void rank(std::vector<GridPlan>& plans);
 
-/// Elements that the optimizer which [optimizer] names keeps for each parameter: 1 of "sgd" and
-/// "lars", whose momenta are kept without momentum, too, and 2 of "adam" and "adamw".
-[[nodiscard]] RONDO_TRAIN_API int optimizer_elements(const Experiment::Optimizer& optimizer);
-
-/// Sets what the updates of `experiment` ask of splits: PlanOptions::whole_layers, and replicas to
-/// false where each rank must hold all parameters, as where sharded updates clip gradients.
-RONDO_TRAIN_API void allow_for_updates(const Experiment& experiment, PlanOptions& options);
-
-/// How many micro-batches the loader of a run keeps, for PlanOptions::buffered_batches.
-[[nodiscard]] RONDO_TRAIN_API int buffered_batches(const Experiment& experiment);
-
-/// The bytes of [update], [optimizer] and [checkpoint], for PlanOptions::update_bytes. Where a
-/// measurement chooses lazy layers, all possible ones count; for cyclic the first rank of a node
-/// counts. Throws ConfigError, as training would, where a choice is impossible for `model`.
-[[nodiscard]] RONDO_TRAIN_API UpdateBytes update_memory(const Experiment& experiment,
-                                                        const Model& model);
+/// The job of a run of `experiment` with `model`, as far as the configuration says it: ranks and
+/// costs are those of PlanOptions, and a data set is known by its name alone. Throws ConfigError,
+/// as training would, where a choice is impossible for `model`.
+[[nodiscard]] RONDO_TRAIN_API PlanOptions plan_options(const Experiment& experiment,
+                                                       const Model& model);
 
 }  // namespace rondo::train
