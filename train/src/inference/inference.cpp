@@ -278,10 +278,7 @@ void agree_on_files(transport::World& world, const LoadedModel& trained) {
   agree_on(world, [&] { facts = facts_of_files(trained); });
   // Compared on every rank, thrown on all: a rank that went on alone would wait for the others for
   // ever.
-  const std::string difference = difference_from_first_rank(world, facts);
-  agree_on(world, [&] {
-    if (!difference.empty()) throw DataError(difference + "; give all ranks the same files");
-  });
+  expect_alike<DataError>(world, facts, "; give all ranks the same files");
 }
 
 // More images at once make it no faster, and one rank may evaluate what many have trained.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <rondo/train/partition.hpp>
@@ -45,6 +46,17 @@ struct Fact {
 /// empty when they do not. Every rank names the same facts in the same order. Collective.
 [[nodiscard]] std::string difference_from_first_rank(transport::World& world,
                                                      const std::vector<Fact>& facts);
+
+/// Throws an Error on every rank where one has other `facts` than rank 0: in what they differ, then
+/// `advice`. Collective.
+template <typename Error>
+void expect_alike(transport::World& world, const std::vector<Fact>& facts,
+                  std::string_view advice) {
+  const std::string difference = difference_from_first_rank(world, facts);
+  agree_on(world, [&] {
+    if (!difference.empty()) throw Error(difference + std::string(advice));
+  });
+}
 
 /// The flags that ranks tell each other of their steps; the largest of each counts.
 struct StepFlags {
@@ -96,14 +108,6 @@ void end_together(transport::World& world, const std::function<void()>& work);
 /// Within such work: aborts the World by a NumericError that this rank alone knows of, and throws
 /// it.
 [[noreturn]] void end_not_finite_alone(transport::World& world, const std::string& text);
-
-}  // namespace rondo::train
-
-namespace rondo::transport {
-class Communicator;
-}  // namespace rondo::transport
-
-namespace rondo::train {
 
 /// XXH3-128 of fp32 arrays as they lie in memory, in its canonical (big-endian) byte order.
 using ParameterHash = std::array<std::uint8_t, 16>;

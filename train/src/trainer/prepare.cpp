@@ -280,14 +280,11 @@ std::string names_of(const std::vector<Augmentation>& augmentations) {
 
 void expect_same_parts(transport::World& world, const TrainerOptions& options) {
   const auto given = [](bool is) { return is ? std::string("one") : std::string("none"); };
-  const std::string difference = difference_from_first_rank(
-      world, {{"TrainerOptions::make_scheme", given(options.make_scheme != nullptr)},
-              {"TrainerOptions::diverges", given(options.diverges != nullptr)},
-              {"TrainerOptions::augmentations", names_of(options.augmentations)}});
-  agree_on(world, [&] {
-    if (difference.empty()) return;
-    throw ConfigError(difference + "; give all ranks the same");
-  });
+  expect_alike<ConfigError>(world,
+                            {{"TrainerOptions::make_scheme", given(options.make_scheme != nullptr)},
+                             {"TrainerOptions::diverges", given(options.diverges != nullptr)},
+                             {"TrainerOptions::augmentations", names_of(options.augmentations)}},
+                            "; give all ranks the same");
 }
 
 std::vector<Fact> facts_of_bits(int threads) {

@@ -359,14 +359,10 @@ void Trainer::expect_equal_copies() {
   }
   const auto [on_all] = sum_over_ranks(world_, std::array{copies});
   if (on_all == 0.0) return;
-  const std::string difference = difference_from_first_rank(world_, facts_of_bits(threads_));
-  agree_on(world_, [&] {
-    if (difference.empty()) return;
-    throw ConfigError(difference +
-                      "; ranks of a replica that hold the same layer must compute the same bits of "
-                      "it: give all ranks as many threads and equal processors, or split every "
-                      "layer");
-  });
+  expect_alike<ConfigError>(
+      world_, facts_of_bits(threads_),
+      "; ranks of a replica that hold the same layer must compute the same bits of it: give all "
+      "ranks as many threads and equal processors, or split every layer");
 }
 
 // Parameters that model.skip leaves out keep their initial values. A run that is resumed has its
