@@ -235,13 +235,9 @@ std::string_view trimmed(std::string_view text) {
 }
 
 // So that `--set data.name=cifar10` needs no quotes, and `--set data.path=7` is a path.
-bool expects_string(std::string_view section, std::string_view name) {
-  for (const Key& key : all_keys()) {
-    if (key.section == section && key.name == name) {
-      return std::holds_alternative<std::string>(key.get(Experiment{}));
-    }
-  }
-  return false;
+bool expects_string(std::string_view full_name) {
+  const Key* const key = find_key(full_name);
+  return key != nullptr && std::holds_alternative<std::string>(key->get(Experiment{}));
 }
 
 // How much of `text` is a number, and whether that is too large or too small for a T.
@@ -292,12 +288,11 @@ std::string suggest_key(const Assignment& assignment) {
   return suggest(assignment.name, names);
 }
 
-const Key& find_key(const Assignment& assignment) {
-  for (const Key& key : all_keys()) {
-    if (key.section == assignment.section && key.name == assignment.name) return key;
-  }
-  fail_on_config(assignment.where, fmt::format("unknown key '{}.{}'; {}", assignment.section,
-                                               assignment.name, suggest_key(assignment)));
+const Key& key_of(const Assignment& assignment) {
+  const std::string full_name = fmt::format("{}.{}", assignment.section, assignment.name);
+  if (const Key* const key = find_key(full_name)) return *key;
+  fail_on_config(assignment.where,
+                 fmt::format("unknown key '{}'; {}", full_name, suggest_key(assignment)));
 }
 
 // The value in the key's type: an integer will do where a number is expected.
@@ -371,7 +366,7 @@ Assignment read_setting(std::string_view setting) {
   const bool marked =
       !text.empty() && std::string_view("\"'[{").find(text[0]) != std::string_view::npos;
   std::optional<toml::table> value;
-  if (marked || !expects_string(section, name)) value = parse_value(text);
+  if (marked || !expects_string(full_name)) value = parse_value(text);
   const Location location{.name = where, .has_lines = false};
   if (value) return make_assignment(location, {}, section, name, *value->get("value"));
   if (marked) fail_on_config(where, "the value is not TOML; close its quotes or brackets");
@@ -397,7 +392,7 @@ void expect_section(std::string_view where, std::string_view section) {
 
 void apply(const Assignment& assignment, Experiment& experiment, Names names) {
   expect_section(assignment.where, assignment.section);
-  const Key& key = find_key(assignment);
+  const Key& key = key_of(assignment);
   const Value value = converted(assignment, key);
   // Limits of single keys are checked here, those of several keys together in combinations.cpp.
   const bool any = key.limits.required && names == Names::of_any_program;

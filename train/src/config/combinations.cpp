@@ -283,11 +283,6 @@ LazyLayers lazy_layers_of(const Experiment& experiment) {
 
 namespace {
 
-const Key& key_called(std::string_view full_name) {
-  return *std::ranges::find_if(all_keys(),
-                               [&](const Key& key) { return key.full_name() == full_name; });
-}
-
 // Longer values, such as lists of layers, are not repeated in a message.
 constexpr std::size_t longest_quoted = 80;
 
@@ -296,7 +291,7 @@ constexpr std::size_t longest_quoted = 80;
 const Condition* unmet_condition(const Key& key, const Experiment& experiment) {
   if (key.get(experiment) == key.get(Experiment{})) return nullptr;
   for (const Condition& condition : key.conditions) {
-    const auto choice = std::get<std::string>(key_called(condition.chooser).get(experiment));
+    const auto choice = std::get<std::string>(find_key(condition.chooser)->get(experiment));
     if (!choice.empty() && !condition.reads(choice)) return &condition;
   }
   return nullptr;
@@ -311,7 +306,7 @@ bool has_effect(const Key& key, const Experiment& experiment) {
 std::string complaint_about_effect(const Key& key, const Experiment& experiment) {
   const Condition* const condition = unmet_condition(key, experiment);
   if (condition == nullptr) return {};
-  const Key& chooser = key_called(condition->chooser);
+  const Key& chooser = *find_key(condition->chooser);
   std::vector<std::string> readers;
   for (const std::string& name : chooser.limits.names) {
     if (condition->reads(name)) readers.push_back(to_toml_value(name));

@@ -181,13 +181,7 @@ struct Checker {
 
   std::string operator()(const LayerList&) const { return {}; }
 
-  std::string operator()(const std::vector<double>& numbers) const {
-    for (const double number : numbers) {
-      const std::string problem = (*this)(number);
-      if (!problem.empty()) return problem;
-    }
-    return {};
-  }
+  std::string operator()(const std::vector<double>& numbers) const { return first_of(numbers); }
 
   std::string operator()(const std::vector<std::string>& texts) const {
     for (const std::string& text : texts) {
@@ -201,11 +195,7 @@ struct Checker {
     if (limits.length > 0 && !numbers.empty() && numbers.size() != limits.length) {
       return fmt::format("has {} numbers; must have {}, or none", numbers.size(), limits.length);
     }
-    for (const std::int64_t number : numbers) {
-      const std::string problem = (*this)(number);
-      if (!problem.empty()) return problem;
-    }
-    return {};
+    return first_of(numbers);
   }
 
   // Keys and numbers have limits of their own; both are named in the message.
@@ -230,6 +220,16 @@ struct Checker {
       if (!problem.empty()) {
         return fmt::format("\"{}\" = \"{}\": {}", printable(name), printable(text), problem);
       }
+    }
+    return {};
+  }
+
+ private:
+  template <class Number>
+  [[nodiscard]] std::string first_of(const std::vector<Number>& numbers) const {
+    for (const Number number : numbers) {
+      const std::string problem = (*this)(number);
+      if (!problem.empty()) return problem;
     }
     return {};
   }

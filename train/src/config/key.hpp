@@ -86,6 +86,9 @@ struct Key {
 // Every key that a configuration may have, in the order in which to_toml() writes them.
 [[nodiscard]] std::span<const Key> all_keys();
 
+// The key of this full name; null when there is none.
+[[nodiscard]] const Key* find_key(std::string_view full_name);
+
 // What is wrong with a value of a key's type; empty if nothing is.
 [[nodiscard]] std::string complaint(const Limits& limits, const Value& value);
 

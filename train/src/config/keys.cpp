@@ -356,4 +356,9 @@ std::span<const Key> all_keys() {
   return keys;
 }
 
+const Key* find_key(std::string_view full_name) {
+  const auto found = std::ranges::find(all_keys(), full_name, &Key::full_name);
+  return found == all_keys().end() ? nullptr : &*found;
+}
+
 }  // namespace rondo::train

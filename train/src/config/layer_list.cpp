@@ -80,7 +80,9 @@ std::span<const LayerKey> layer_keys() {
   return keys;
 }
 
-// The kinds themselves list their keys (DescribedKind::keys).
+namespace {
+
+// Has a layer of this kind the key? The kinds themselves list their keys (DescribedKind::keys).
 bool belongs_to(const LayerKey& key, std::string_view kind) {
   static constexpr std::array<std::string_view, 3> of_all = {"kind", "name", "from"};
   if (std::ranges::find(of_all, key.name) != of_all.end()) return true;
@@ -88,14 +90,11 @@ bool belongs_to(const LayerKey& key, std::string_view kind) {
   return described != nullptr && contains(described->keys, key.name);
 }
 
+// Must a layer of this kind be given it?
 bool is_required(const LayerKey& key, std::string_view kind) {
   const DescribedKind* described = find_kind(kind);
   return described != nullptr && contains(described->required, key.name);
 }
-
-namespace {
-
-using Layer = Experiment::Layer;
 
 const Assignment* find(const Assignment& table, std::string_view name) {
   for (const Assignment& assignment : table.parts) {

@@ -21,11 +21,6 @@ struct LayerKey {
 // In the order in which to_toml_value() writes them; `kind` is the first.
 [[nodiscard]] std::span<const LayerKey> layer_keys();
 
-// Has a layer of this kind the key?
-[[nodiscard]] bool belongs_to(const LayerKey& key, std::string_view kind);
-// Must a layer of this kind be given it?
-[[nodiscard]] bool is_required(const LayerKey& key, std::string_view kind);
-
 // The layers that the tables of [[model.layers]] describe. Throws ConfigError with the line and the
 // layer: no kind, a key that is unknown or not the kind's, a value that its key cannot have.
 [[nodiscard]] LayerList read_layers(std::span<const Assignment> tables);
