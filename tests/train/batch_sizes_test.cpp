@@ -362,7 +362,7 @@ TEST(UpdateTest, MakesTheSchemeThatTheExperimentNames) {
         rondo::test::error_text<ConfigError>([&] {
           static_cast<void>(make_scheme(experiment, {.replica = replica, .layout = &layout}));
         }),
-        HasSubstr("update.scheme: \"gossip\""));
+        HasSubstr("update.scheme: no scheme is called gossip"));
   });
 }
 

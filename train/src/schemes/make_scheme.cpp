@@ -140,8 +140,6 @@ SharedOptimizer outer_optimizer_of(const Experiment::Update& update, const Schem
       parts.team);
 }
 
-}  // namespace
-
 // K-step averaging is hierarchical averaging without levels.
 Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
                       const SharedOptimizer& optimizer) {
@@ -160,8 +158,6 @@ Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
   }
   return sync::make_hierarchical(parts.replica, optimizer, options);
 }
-
-namespace {
 
 std::int64_t steps_of(double epochs, std::int64_t steps_per_epoch) {
   constexpr double forever = 0x1p52;  // more steps than any run has, and a number of the type
@@ -263,11 +259,8 @@ constexpr std::array makers{
 };
 
 const Maker& maker_of(const Experiment& experiment) {
-  const std::string& name = experiment.update.scheme;
-  for (const Maker& maker : makers) {
-    if (maker.scheme.name == name) return maker;
-  }
-  refuse_choice("update.scheme", name, "synchronous, sharded, lazy, k_step, hierarchical, cyclic");
+  const std::string_view name = scheme_of(experiment.update).name;  // refuses others
+  return *std::ranges::find(makers, name, [](const Maker& maker) { return maker.scheme.name; });
 }
 
 sync::ReplicaSizes sizes_of(const Experiment& experiment, const UpdateMemoryParts& parts) {

@@ -23,6 +23,10 @@
 #include "schemes/cyclic.hpp"
 #include "schemes/lazy.hpp"
 
+namespace rondo::transport {
+class Team;
+}  // namespace rondo::transport
+
 namespace rondo::train {
 
 /// Ranks that average among themselves: a level of hierarchical averaging.
@@ -35,14 +39,6 @@ struct AveragingGroups {
 /// groups of one do not lie within those of the next.
 [[nodiscard]] std::vector<AveragingGroups> averaging_groups(
     const Experiment& experiment, std::span<const transport::RankInfo> ranks);
-
-}  // namespace rondo::train
-
-namespace rondo::transport {
-class Team;
-}
-
-namespace rondo::train {
 
 /// The learning rate that [optimizer] describes, for a run of so many steps.
 [[nodiscard]] sync::LearningRate learning_rate_of(const Experiment& experiment,
@@ -146,10 +142,6 @@ using SharedOptimizer = std::shared_ptr<sync::Optimizer>;
 
 /// The value of [train] reduce_precision, as schemes want it.
 [[nodiscard]] transport::ElementType gradient_element_of(const Experiment& experiment);
-
-/// k_step and hierarchical.
-[[nodiscard]] Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
-                                    const SharedOptimizer& optimizer);
 
 [[nodiscard]] sync::LazyOptions lazy_options_of(const Experiment& experiment, const LazyPlan& plan);
 
