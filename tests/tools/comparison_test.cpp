@@ -279,7 +279,7 @@ TEST_F(RunRecordTest, AGridThatThePlannerChoseIsWhatWasAskedOfThePlanner) {
   wanted_.experiment.grid.plan = "auto";
   EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment), "");
 
-  wanted_.experiment.grid.batch_norm = "replica";
+  wanted_.experiment.grid.batch_norm = train::BatchNormScope::replica;
   EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
             "grid.batch_norm is \"rank\", would be \"replica\"");
   recorded.grid.plan = "given";

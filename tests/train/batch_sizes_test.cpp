@@ -307,16 +307,8 @@ TEST(UpdateTest, WarmUpIsInEpochsAndTheDecayEndsWithTheRun) {
 
 TEST(UpdateTest, TheScheduleCanBeConstant) {
   Experiment experiment;
-  experiment.optimizer.schedule = "constant";
+  experiment.optimizer.schedule = sync::Decay::constant;
   EXPECT_EQ(learning_rate_of(experiment, 10, 100).at(99), experiment.optimizer.learning_rate);
-}
-
-TEST(UpdateTest, RefusesAnUnknownSchedule) {
-  Experiment experiment;
-  experiment.optimizer.schedule = "zigzag";
-  EXPECT_THAT(rondo::test::error_text<ConfigError>(
-                  [&] { static_cast<void>(learning_rate_of(experiment, 1, 1)); }),
-              HasSubstr("optimizer.schedule: \"zigzag\""));
 }
 
 // Two dimensions are those of weights, also where a rank holds but a part of them.

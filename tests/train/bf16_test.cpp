@@ -268,10 +268,10 @@ TEST_F(Bf16TrainingTest, LearnsUnderEveryScheme) {
     experiment.update.scheme = scheme;
     experiment.update.warmup_epochs = 0.0;
     experiment.update.lazy_layers = "2";
-    experiment.update.delay = "fixed";
+    experiment.update.delay = sync::Delay::fixed;
     experiment.update.period = 4;
     experiment.update.local_period = 2;
-    experiment.train.precision = "bf16";
+    experiment.train.precision = tensor::DataType::bf16;
 
     const Outcome outcome = train_on(2, experiment);
 
@@ -282,7 +282,7 @@ TEST_F(Bf16TrainingTest, LearnsUnderEveryScheme) {
 
 TEST_F(Bf16TrainingTest, SumsMicroBatches) {
   Experiment experiment = test::small_experiment();
-  experiment.train.precision = "bf16";
+  experiment.train.precision = tensor::DataType::bf16;
   experiment.train.accumulate = 3;
   const Outcome outcome = train_on(2, experiment);
   EXPECT_EQ(outcome.summaries.at(0).steps, 5);
@@ -290,13 +290,13 @@ TEST_F(Bf16TrainingTest, SumsMicroBatches) {
 
 Experiment in_bf16() {
   Experiment experiment = test::small_experiment();
-  experiment.train.precision = "bf16";
+  experiment.train.precision = tensor::DataType::bf16;
   return experiment;
 }
 
 TEST_F(Bf16TrainingTest, LearnsOnEveryKindOfGrid) {
   Experiment::Grid shared;
-  shared.batch_norm = "all";
+  shared.batch_norm = BatchNormScope::all;
   Experiment::Grid chosen;
   chosen.plan = "auto";
   for (const Experiment::Grid& grid : {Experiment::Grid{.channel = 2},

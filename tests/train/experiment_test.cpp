@@ -50,7 +50,7 @@ TEST(ExperimentTest, HasADefaultForEveryKeyButTheNames) {
   EXPECT_EQ(experiment.data.name, "synthetic");
   EXPECT_EQ(experiment.model.name, "lenet5");
   EXPECT_EQ(experiment.train.global_batch, 128);
-  EXPECT_EQ(experiment.optimizer.schedule, "cosine");
+  EXPECT_EQ(experiment.optimizer.schedule, sync::Decay::cosine);
 }
 
 TEST(ExperimentTest, ReadsEveryTypeOfValue) {

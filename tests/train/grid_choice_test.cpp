@@ -66,7 +66,7 @@ TEST(GridChoiceTest, OneRankInAGroupMeansSamples) {
 
 TEST(GridChoiceTest, GroupsAreWhatIsLeft) {
   const Model model = make_model("resnet8");
-  const Experiment::Grid config{.channel = 2, .filter = 2, .batch_norm = "replica"};
+  const Experiment::Grid config{.channel = 2, .filter = 2, .batch_norm = BatchNormScope::replica};
   const GridChoice choice = choose_grid(model, config, 12, 64);
   EXPECT_EQ(choice.grid, (ProcessGrid{.pr = 4, .pc = 3}));
   EXPECT_EQ(choice.batch_norm, BatchNormScope::replica);
@@ -352,7 +352,7 @@ TEST(PlanSectionTest, WritesEveryLayer) {
 TEST(PlanSectionTest, KeepsTheScopeOfBatchNorm) {
   const BestPlan plan = {.grid = {.pr = 1, .pc = 4}};
   EXPECT_EQ(grid_section(plan), "[grid]\nsample = 4\n");
-  EXPECT_EQ(grid_section(plan, "all"), "[grid]\nsample = 4\nbatch_norm = \"all\"\n");
+  EXPECT_EQ(grid_section(plan, BatchNormScope::all), "[grid]\nsample = 4\nbatch_norm = \"all\"\n");
 }
 
 // How the split of a layer is written.

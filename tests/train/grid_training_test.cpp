@@ -274,8 +274,9 @@ std::vector<Experiment::Grid> grids_of(int ranks) {
     if (ranks % pr != 0) continue;
     for (int a = 1; a <= pr; ++a) {
       if (pr % a != 0) continue;
-      grids.push_back({.channel = a, .filter = pr / a, .batch_norm = "all"});
-      if (pr > 1) grids.push_back({.height = a, .width = pr / a, .batch_norm = "all"});
+      grids.push_back({.channel = a, .filter = pr / a, .batch_norm = BatchNormScope::all});
+      if (pr > 1)
+        grids.push_back({.height = a, .width = pr / a, .batch_norm = BatchNormScope::all});
     }
   }
   return grids;
@@ -284,12 +285,13 @@ std::vector<Experiment::Grid> grids_of(int ranks) {
 /// Some that split convolutions in space and by channel at once.
 std::vector<Experiment::Grid> grids_of_tiles(int ranks) {
   std::vector<Experiment::Grid> grids;
-  if (ranks % 4 == 0) grids.push_back({.filter = 2, .height = 2, .batch_norm = "all"});
-  if (ranks == 4) grids.push_back({.channel = 2, .width = 2, .batch_norm = "all"});
-  if (ranks == 6) grids.push_back({.filter = 3, .height = 2, .batch_norm = "all"});
+  if (ranks % 4 == 0)
+    grids.push_back({.filter = 2, .height = 2, .batch_norm = BatchNormScope::all});
+  if (ranks == 4) grids.push_back({.channel = 2, .width = 2, .batch_norm = BatchNormScope::all});
+  if (ranks == 6) grids.push_back({.filter = 3, .height = 2, .batch_norm = BatchNormScope::all});
   if (ranks == 8) {
-    grids.push_back({.channel = 2, .filter = 2, .height = 2, .batch_norm = "all"});
-    grids.push_back({.channel = 2, .height = 2, .width = 2, .batch_norm = "all"});
+    grids.push_back({.channel = 2, .filter = 2, .height = 2, .batch_norm = BatchNormScope::all});
+    grids.push_back({.channel = 2, .height = 2, .width = 2, .batch_norm = BatchNormScope::all});
   }
   return grids;
 }
@@ -368,7 +370,7 @@ class Bf16GridTrainingTest : public testing::Test {
     std::vector<Experiment::Grid> all = grids_of(ranks);
     all.push_back({.channel = 2,
                    .filter = 2,
-                   .batch_norm = "all",
+                   .batch_norm = BatchNormScope::all,
                    .layers = {{layer, "height=2 width=2"}, {"fc", "sample"}}});
     return all;
   }

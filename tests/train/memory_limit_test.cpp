@@ -233,7 +233,7 @@ TEST(PlannedMemoryTest, OfBf16) {
   if (!tensor::computes_bf16()) GTEST_SKIP() << "this CPU does not compute bf16";
   // Twice the batch of the other tests: oneDNN's own objects are as large as in fp32.
   Experiment experiment = short_run("resnet20", 128);
-  experiment.train.precision = "bf16";
+  experiment.train.precision = tensor::DataType::bf16;
   expect_agreement_on_one_rank(experiment);
   expect_agreement_on_grids(4, experiment);
   expect_agreement_on_grid(4, experiment, Strategy::grid, 2,
@@ -243,7 +243,7 @@ TEST(PlannedMemoryTest, OfBf16) {
 TEST(PlannedMemoryTest, OfGradientsSentAsBf16) {
   // With 32 images oneDNN's own objects, which nothing plans, are up to 5 % of the whole.
   Experiment experiment = short_run("resnet20", 64);
-  experiment.train.reduce_precision = "bf16";
+  experiment.train.reduce_precision = tensor::DataType::bf16;
   expect_agreement_on_one_rank(experiment);
   expect_agreement_on_grids(4, experiment);
 }

@@ -253,7 +253,8 @@ TEST(OwnPartsTest, AValueThatNoFileCouldGiveIsRefused) {
   refused([](Experiment& e) { e.train.log_every = 0; }, "train.log_every: 0 is impossible");
   refused([](Experiment& e) { e.train.accumulate = 0; }, "train.accumulate: 0 is impossible");
   refused([](Experiment& e) { e.train.seed = -1; }, "train.seed: -1 is impossible");
-  refused([](Experiment& e) { e.train.precision = "BF16"; }, "train.precision: no such choice");
+  refused([](Experiment& e) { e.train.precision = static_cast<tensor::DataType>(7); },
+          "train.precision: no such choice");
   refused([](Experiment& e) { e.grid.plan = "automatic"; }, "grid.plan: no such choice");
 }
 

@@ -93,7 +93,7 @@ TEST(LearningRateNotesTest, SayWhereItIsNotWhatAUserMayExpect) {
                        "(optimizer.warmup_epochs)"));
 
   Experiment steps = experiment_of("synchronous");
-  steps.optimizer.schedule = "steps";
+  steps.optimizer.schedule = sync::Decay::steps;
   steps.optimizer.milestones = {80, 120};
   EXPECT_THAT(run_in(ScratchFolder().path(), 1, steps).notes,
               Contains("learning rate: the run ends before the first of optimizer.milestones"));

@@ -93,7 +93,7 @@ TEST(TrainerCyclicTest, NodesPassTheTokenOn) {
 }
 
 TEST(TrainerCyclicTest, ReachesNinetyPercentWithFixedAndDynamicDelays) {
-  for (const char* delay : {"fixed", "dynamic"}) {
+  for (const sync::Delay delay : {sync::Delay::fixed, sync::Delay::dynamic}) {
     Experiment experiment = cyclic(8);
     experiment.data.training = 1000;
     experiment.update.delay = delay;
@@ -101,7 +101,7 @@ TEST(TrainerCyclicTest, ReachesNinetyPercentWithFixedAndDynamicDelays) {
     // a momentum by themselves.
     experiment.optimizer.momentum = 0.0;
 
-    EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << delay;
+    EXPECT_GE(train_on(2, experiment).metrics.at(0).accuracy, 90.0) << static_cast<int>(delay);
   }
 }
 
@@ -141,10 +141,10 @@ std::vector<std::string> digests_of(const std::filesystem::path& folder) {
 }
 
 TEST(TrainerCyclicTest, AReplayMayHaveFewerOrMoreEpochs) {
-  for (const char* delay : {"fixed", "dynamic"}) {
+  for (const sync::Delay delay : {sync::Delay::fixed, sync::Delay::dynamic}) {
     const ScratchFolder recorded;
     Experiment experiment = cyclic(2);
-    experiment.optimizer.schedule = "constant";
+    experiment.optimizer.schedule = sync::Decay::constant;
     experiment.update.delay = delay;
     train_in(recorded.path(), 3, experiment);
     const std::vector<std::string> expected = digests_of(recorded.path());
@@ -154,11 +154,11 @@ TEST(TrainerCyclicTest, AReplayMayHaveFewerOrMoreEpochs) {
       const ScratchFolder replayed;
       experiment.train.epochs = epochs;
 
-      EXPECT_EQ(train_in(replayed.path(), 3, experiment).epoch, epochs) << delay;
+      EXPECT_EQ(train_in(replayed.path(), 3, experiment).epoch, epochs) << static_cast<int>(delay);
 
       std::vector<std::string> digests = digests_of(replayed.path());
       digests.resize(2, expected[1]);  // what is more goes by the clock
-      EXPECT_EQ(digests, expected) << delay << ", " << epochs << " epochs";
+      EXPECT_EQ(digests, expected) << static_cast<int>(delay) << ", " << epochs << " epochs";
     }
   }
 }
@@ -196,7 +196,7 @@ TEST(TrainerCyclicTest, UnequalSharesMakeTheWholeBatch) {
   const ScratchFolder folder;
   Experiment experiment = cyclic(1);
   experiment.train.global_batch = 7;
-  experiment.update.delay = "fixed";
+  experiment.update.delay = sync::Delay::fixed;
   train_in(folder.path(), 3, experiment);
   std::vector<json> pushes = lines_of(folder.path(), "push");
   std::erase_if(pushes, [](const json& push) { return push.at("kind") != "push"; });

@@ -219,7 +219,7 @@ TEST(TrainerGridTest, TwoLayersMayReadTheInputInTwoLayouts) {
 
     expect_same_training(
         train_on(2, on_grid(experiment, {.height = 2,
-                                         .batch_norm = "replica",
+                                         .batch_norm = BatchNormScope::replica,
                                          .layers = {{"side", "sample"}, {"conv", "height=2"}}})),
         alone);
   }
@@ -250,7 +250,7 @@ TEST(TrainerGridTest, CopiesOfAReplicaKeepTheSameBits) {
     Experiment experiment = experiment_of(scheme);
     experiment.update.lazy_layers = "2";
     experiment.update.warmup_epochs = experiment.update.scheme == "k_step" ? 0.5 : 0.0;
-    experiment.train.reduce_precision = "bf16";
+    experiment.train.reduce_precision = tensor::DataType::bf16;
     experiment = on_grid(
         std::move(experiment),
         {.height = 2, .layers = {{"fc1", "replica"}, {"fc2", "replica"}, {"fc3", "replica"}}});
@@ -261,7 +261,7 @@ TEST(TrainerGridTest, CopiesOfAReplicaKeepTheSameBits) {
 
 TEST(TrainerGridTest, GroupsTakeTurnsAsSingleRanksDo) {
   Experiment experiment = experiment_of("cyclic");
-  experiment.update.delay = "fixed";
+  experiment.update.delay = sync::Delay::fixed;
   for (const double clip_norm : {0.0, 0.1}) {
     experiment.optimizer.clip_norm = clip_norm;
     const Outcome alone = train_on(2, experiment);
@@ -323,10 +323,6 @@ std::vector<Types> types() {
   return all;
 }
 
-std::string precision(tensor::DataType type) {
-  return type == tensor::DataType::bf16 ? "bf16" : "fp32";
-}
-
 // By ring collectives: small ones are made by every rank reading all others.
 TEST(TrainerGridTest, SendsWhatTheReportSays) {
   transport::WorldOptions options = rondo::test::quick_options();
@@ -351,14 +347,14 @@ TEST(TrainerGridTest, SendsWhatTheReportSays) {
       for (const std::uint64_t gradient : gradient_elements(model, choice.splits, choice.grid)) {
         bytes += gradient * tensor::size_of(type.gradients);
       }
-      experiment.train.precision = precision(type.activations);
-      experiment.train.reduce_precision = precision(type.gradients);
+      experiment.train.precision = type.activations;
+      experiment.train.reduce_precision = type.gradients;
 
       const Outcome outcome =
           train_on(rondo::test::World(4, options), 4, on_grid(experiment, grid));
 
       const std::string outcome_of =
-          experiment.train.precision + ", gradients as " + experiment.train.reduce_precision;
+          std::string(name_of(type.activations)) + ", gradients as " + name_of(type.gradients);
       EXPECT_EQ(outcome.summaries[0].bytes_sent, bytes) << outcome_of;
       EXPECT_EQ(outcome.summaries[0].synchronous_bytes_sent, bytes) << outcome_of;
     }

@@ -306,7 +306,7 @@ TEST(TrainerFiguresTest, StepLinesHaveTheRateOfTheirStep) {
   Experiment experiment = short_experiment("lenet5");
   experiment.optimizer.learning_rate = 0.5;
   experiment.optimizer.warmup_epochs = 1.0;
-  experiment.optimizer.schedule = "steps";
+  experiment.optimizer.schedule = sync::Decay::steps;
   experiment.optimizer.milestones = {1};
   experiment.optimizer.factor = 0.25;
   std::vector<double> rates;

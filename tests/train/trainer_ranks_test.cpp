@@ -117,7 +117,7 @@ TEST(TrainerTest, TheShortLastBatchOfAnEpochCanBeLeftOut) {
   for (const char* scheme : {"synchronous", "lazy"}) {
     Experiment experiment = test::small_experiment();
     experiment.update.scheme = scheme;
-    experiment.optimizer.schedule = "constant";
+    experiment.optimizer.schedule = sync::Decay::constant;
     experiment.train.max_steps = 8;
     const Outcome eight_steps = train_on(2, experiment);
     experiment.train.max_steps = 0;

@@ -333,7 +333,7 @@ TEST(TrainerSchemesTest, ShardedUpdatesSendAsMuchAsSynchronousOnes) {
 // Gradients that are sent as bf16.
 
 Experiment reducing_in_bf16(Experiment experiment) {
-  experiment.train.reduce_precision = "bf16";
+  experiment.train.reduce_precision = tensor::DataType::bf16;
   return experiment;
 }
 
@@ -387,8 +387,8 @@ TEST(TrainerSchemesTest, AdaptiveRoundsFollowTheLossOnAGridToo) {
 Experiment with_strong_decay(const std::string& scheme, bool decay_norm_and_bias) {
   Experiment experiment = experiment_of(scheme, "resnet8");
   experiment.update.max_interval = 1;
-  experiment.update.delay = "fixed";
-  experiment.optimizer.schedule = "constant";
+  experiment.update.delay = sync::Delay::fixed;
+  experiment.optimizer.schedule = sync::Decay::constant;
   experiment.optimizer.learning_rate = 0.01;
   experiment.optimizer.momentum = 0.0;
   experiment.optimizer.weight_decay = 20.0;

@@ -247,11 +247,11 @@ KernelsAlone measure_alone(transport::World& world, const train::Experiment& exp
   const std::int64_t micro_batches = world.size() * experiment.train.accumulate;
   const std::int64_t batch =
       std::max<std::int64_t>(experiment.train.global_batch / micro_batches, 1);
-  const auto precision =
-      experiment.train.precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
   const train::UpdateBenchmark update{.optimizer = experiment.optimizer, .team = team};
   const auto measured = [&](train::KernelCaches caches) {
-    return train::measure_primitives(model, batch, threads, precision, caches, update).kernels;
+    return train::measure_primitives(model, batch, threads, experiment.train.precision, caches,
+                                     update)
+        .kernels;
   };
   world.communicator().barrier().wait();
   KernelsAlone times;

@@ -188,7 +188,8 @@ void expect_same_layers(const Manifest& manifest, const Model& model) {
 
 GridChoice grid_of(const Manifest& manifest, const Model& model) {
   const Experiment then = experiment_of(manifest);
-  return choose_grid(model, then.grid, manifest.ranks, then.train.global_batch, precision_of(then));
+  return choose_grid(model, then.grid, manifest.ranks, then.train.global_batch,
+                     then.train.precision);
 }
 
 namespace {

@@ -26,11 +26,11 @@ namespace rondo::train {
 namespace {
 
 void check_optimizer(const Experiment::Optimizer& optimizer) {
-  if (optimizer.schedule == "steps" && optimizer.milestones.empty()) {
+  if (optimizer.schedule == sync::Decay::steps && optimizer.milestones.empty()) {
     refuse_key("optimizer.milestones",
                "the schedule \"steps\" has none; give epochs, as in [80, 120]");
   }
-  if (optimizer.schedule == "exponential" && optimizer.final_learning_rate <= 0.0) {
+  if (optimizer.schedule == sync::Decay::exponential && optimizer.final_learning_rate <= 0.0) {
     refuse_key("optimizer.final_learning_rate",
                "the schedule \"exponential\" needs one above 0, as in 1e-4");
   }
@@ -70,25 +70,27 @@ void check_lazy(const Experiment& experiment) {
 }
 
 // Other kinds have no rate of their own, so that a number here would silently do nothing.
-void check_averaging(const Experiment::Update& update) {
+void check_averaging(const Experiment& experiment) {
+  using enum sync::MomentumKind;
+  const Experiment::Update& update = experiment.update;
+  const sync::MomentumKind kind = update.reduction_momentum_kind;
+  const std::string kind_name =
+      to_toml_value(find_key("update.reduction_momentum_kind")->get(experiment));
   const bool has_outer = update.outer_optimizer != "none";
-  if (!has_outer && update.reduction_momentum_kind != "diloco" && update.outer_rate != 1.0) {
+  if (!has_outer && kind != diloco && update.outer_rate != 1.0) {
     refuse_key("update.outer_rate",
-               "{} is only for reduction_momentum_kind = \"diloco\"; \"{}\" has none",
-               update.outer_rate, update.reduction_momentum_kind);
+               "{} is only for reduction_momentum_kind = \"diloco\"; {} has none",
+               update.outer_rate, kind_name);
   }
-  if (has_outer && update.reduction_momentum_kind != "classical") {
+  if (has_outer && kind != classical) {
     refuse_key("update.reduction_momentum_kind",
-               "\"{}\" is an outer step of its own, and update.outer_optimizer = \"{}\" another; "
+               "{} is an outer step of its own, and update.outer_optimizer = \"{}\" another; "
                "give one of them",
-               update.reduction_momentum_kind, update.outer_optimizer);
+               kind_name, update.outer_optimizer);
   }
-  const bool needs_momentum =
-      update.reduction_momentum_kind == "nesterov" || update.reduction_momentum_kind == "slowmo";
-  if (needs_momentum && update.reduction_momentum == 0.0) {
+  if ((kind == nesterov || kind == slowmo) && update.reduction_momentum == 0.0) {
     refuse_key("update.reduction_momentum",
-               "update.reduction_momentum_kind = \"{}\" needs one above 0, as in 0.5",
-               update.reduction_momentum_kind);
+               "update.reduction_momentum_kind = {} needs one above 0, as in 0.5", kind_name);
   }
   // Its first step is as long as the rate, for each parameter.
   if (update.outer_optimizer == "adam" && update.outer_rate >= 1.0) {
@@ -105,7 +107,7 @@ void check_averaging(const Experiment::Update& update) {
     refuse_key("update.reduction_momentum",
                "update.outer_optimizer = \"nesterov\" needs one above 0, as in 0.9");
   }
-  if (update.overlap_steps > 0 && update.optimizer_state != "keep") {
+  if (update.overlap_steps > 0 && update.optimizer_state != sync::LocalState::keep) {
     refuse_key("update.optimizer_state",
                "with update.overlap_steps = {} an average would reach the momenta late; give "
                "\"keep\"",
@@ -116,7 +118,7 @@ void check_averaging(const Experiment::Update& update) {
 // Fragments share the optimizer, and end their rounds in turn.
 void check_fragments(const Experiment::Update& update) {
   if (update.fragments == 1) return;
-  if (update.optimizer_state != "keep") {
+  if (update.optimizer_state != sync::LocalState::keep) {
     refuse_key("update.optimizer_state",
                "an average of one of update.fragments = {} leaves the momenta alone; give \"keep\"",
                update.fragments);
@@ -185,18 +187,18 @@ void check_cyclic(const Experiment& experiment) {
                "cannot begin; give whole epochs",
                warmup);
   }
-  const bool is_fixed = experiment.update.delay == "fixed";
+  const bool is_fixed = experiment.update.delay == sync::Delay::fixed;
   if (is_fixed && experiment.update.local_step) {
     refuse_key("update.local_step",
                "with delay = \"fixed\" a worker computes nothing between its turns; leave the key "
                "out");
   }
-  if (is_fixed && experiment.update.when_empty == "skip") {
+  if (is_fixed && experiment.update.when_empty == sync::WhenEmpty::skip) {
     refuse_key("update.when_empty",
                "with delay = \"fixed\" every turn has a mini-batch, and none can be skipped; give "
                "\"wait\"");
   }
-  if (experiment.grid.batch_norm == "all") {
+  if (experiment.grid.batch_norm == BatchNormScope::all) {
     refuse_key(
         "grid.batch_norm",
         "\"all\" makes all ranks meet in every mini-batch, and with update.scheme = \"cyclic\" "
@@ -215,7 +217,7 @@ void check_grid(const Experiment::Grid& grid) {
 }
 
 void check_reduce_precision(const Experiment& experiment, const sync::SchemeDescription& scheme) {
-  if (gradient_type_of(experiment) == tensor::DataType::f32 || scheme.sums_in_bf16) return;
+  if (experiment.train.reduce_precision == tensor::DataType::f32 || scheme.sums_in_bf16) return;
   std::string able;
   for (const sync::SchemeDescription& other : sync::schemes()) {
     if (other.sums_in_bf16) able += fmt::format("{}\"{}\"", able.empty() ? "" : ", ", other.name);
@@ -235,10 +237,6 @@ bool reads_as(std::string_view text, Number& number) {
   return error == std::errc{} && last == end;
 }
 
-tensor::DataType type_called(std::string_view precision) {
-  return precision == "bf16" ? tensor::DataType::bf16 : tensor::DataType::f32;
-}
-
 }  // namespace
 
 const sync::SchemeDescription& scheme_of(const Experiment::Update& update) {
@@ -247,14 +245,6 @@ const sync::SchemeDescription& scheme_of(const Experiment::Update& update) {
   } catch (const std::invalid_argument& error) {
     refuse_key("update.scheme", "{}", error.what());
   }
-}
-
-tensor::DataType precision_of(const Experiment& experiment) {
-  return type_called(experiment.train.precision);
-}
-
-tensor::DataType gradient_type_of(const Experiment& experiment) {
-  return type_called(experiment.train.reduce_precision);
 }
 
 // Replicas that communicate less often than in every step lose most at the start, where gradients
@@ -347,7 +337,7 @@ void check_combinations(const Experiment& experiment) {
         update.scheme);
   }
   if (scheme.exchange == sync::Exchange::parameters) {
-    check_averaging(update);
+    check_averaging(experiment);
     check_period_policy(update);
     check_fragments(update);
   }

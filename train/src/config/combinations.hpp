@@ -3,7 +3,6 @@
 #include <string>
 
 #include <rondo/sync/update_scheme.hpp>
-#include <rondo/tensor/data_type.hpp>
 #include <rondo/train/experiment.hpp>
 
 #include "config/key.hpp"
@@ -12,12 +11,6 @@ namespace rondo::train {
 
 // The description of the scheme that [update] names. Throws ConfigError when none has that name.
 [[nodiscard]] const sync::SchemeDescription& scheme_of(const Experiment::Update& update);
-
-// The type that [train] precision names.
-[[nodiscard]] tensor::DataType precision_of(const Experiment& experiment);
-
-// The type that [train] reduce_precision names, for gradients that are sent to be summed.
-[[nodiscard]] tensor::DataType gradient_type_of(const Experiment& experiment);
 
 // Synchronous epochs before the scheme begins, where [update] warmup_epochs leaves it to the
 // scheme.

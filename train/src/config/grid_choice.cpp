@@ -311,11 +311,6 @@ class Chooser {
 
 }  // namespace
 
-BatchNormScope batch_norm_of(const Experiment::Grid& config) {
-  if (config.batch_norm == "replica") return BatchNormScope::replica;
-  return config.batch_norm == "all" ? BatchNormScope::all : BatchNormScope::rank;
-}
-
 namespace {
 
 // The kernel in tiles has no fp32 partial sums: in bf16 each rank's part of a sum would be rounded.
@@ -336,8 +331,7 @@ void refuse_tiles_in_bf16(const Model& model, const GridChoice& choice) {
 
 GridChoice choose_grid(const Model& model, const Experiment::Grid& config, int ranks,
                        std::int64_t global_batch, tensor::DataType activations) {
-  GridChoice choice{.grid = grid_of(config, ranks, global_batch),
-                    .batch_norm = batch_norm_of(config)};
+  GridChoice choice{.grid = grid_of(config, ranks, global_batch), .batch_norm = config.batch_norm};
   const Chooser chooser(model, config, choice.grid.pr);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     choice.splits.push_back(chooser.split_of(i));

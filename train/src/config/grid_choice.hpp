@@ -35,9 +35,6 @@ struct GridChoice {
   [[nodiscard]] bool operator==(const GridChoice&) const = default;
 };
 
-/// The value of grid.batch_norm, one of its three words.
-[[nodiscard]] BatchNormScope batch_norm_of(const Experiment::Grid& config);
-
 /// The choice that the keys of [grid] make for `model` on so many ranks; grid.plan is ignored.
 ///
 /// A convolution or fully connected layer takes the split of the first pattern in grid.layers that

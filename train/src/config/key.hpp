@@ -74,8 +74,8 @@ struct Condition {
 struct Key {
   std::string_view section;
   std::string_view name;
-  Value (*get)(const Experiment& experiment);
-  void (*set)(Experiment& experiment, const Value& value);
+  std::function<Value(const Experiment& experiment)> get;
+  std::function<void(Experiment& experiment, const Value& value)> set;
   Limits limits;
   std::vector<Condition> conditions = {};
 

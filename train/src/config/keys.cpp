@@ -54,19 +54,47 @@ struct ValueOf<std::filesystem::path> {
 // A section of the configuration, whose values are members of `experiment.*section`.
 template <auto section>
 struct Section {
+  template <auto member>
+  using Member = std::remove_cvref_t<decltype(std::declval<Experiment&>().*section.*member)>;
+  template <auto member>
+  using Choices = std::vector<std::pair<std::string, Member<member>>>;
+
   std::string_view name;
 
   // The key whose value is `experiment.*section.*member`.
   template <auto member>
   [[nodiscard]] Key key(std::string_view key_name, Limits limits = {},
                         std::vector<Condition> conditions = {}) const {
-    using Member = std::remove_cvref_t<decltype(std::declval<Experiment&>().*section.*member)>;
-    using Type = typename ValueOf<Member>::type;
+    using Type = typename ValueOf<Member<member>>::type;
     return {.section = name,
             .name = key_name,
             .get = [](const Experiment& e) -> Value { return Type(e.*section.*member); },
             .set = [](Experiment& e, const Value& v) { e.*section.*member = std::get<Type>(v); },
             .limits = std::move(limits),
+            .conditions = std::move(conditions)};
+  }
+
+  // The key whose value is an enumerator, which the file names.
+  template <auto member>
+  [[nodiscard]] Key choice(std::string_view key_name, Choices<member> choices,
+                           std::vector<Condition> conditions = {}) const {
+    std::vector<std::string> names;
+    for (const auto& choice : choices) names.push_back(choice.first);
+    return {.section = name,
+            .name = key_name,
+            // Empty for a number that is no enumerator, which only a program can give.
+            .get = [choices](const Experiment& e) -> Value {
+              const auto found = std::ranges::find(choices, e.*section.*member,
+                                                   &Choices<member>::value_type::second);
+              return found == choices.end() ? std::string() : found->first;
+            },
+            .set =
+                [choices](Experiment& e, const Value& v) {
+                  e.*section.*member = std::ranges::find(choices, std::get<std::string>(v),
+                                                         &Choices<member>::value_type::first)
+                                           ->second;
+                },
+            .limits = one_of(std::move(names)),
             .conditions = std::move(conditions)};
   }
 };
@@ -181,6 +209,7 @@ std::vector<Key> model_keys() {
 }
 
 std::vector<Key> train_keys() {
+  using enum tensor::DataType;
   constexpr Section<&Experiment::train> train{"train"};
   return {
       train.key<&TrainTable::global_batch>("global_batch", count_from(1)),
@@ -192,8 +221,9 @@ std::vector<Key> train_keys() {
       train.key<&TrainTable::label_smoothing>("label_smoothing", share()),
       train.key<&TrainTable::accumulate>("accumulate", count_from(1)),
       train.key<&TrainTable::memory_limit>("memory_limit", from(0)),
-      train.key<&TrainTable::precision>("precision", one_of({"fp32", "bf16"})),
-      train.key<&TrainTable::reduce_precision>("reduce_precision", one_of({"fp32", "bf16"})),
+      train.choice<&TrainTable::precision>("precision", {{"fp32", f32}, {"bf16", bf16}}),
+      train.choice<&TrainTable::reduce_precision>("reduce_precision",
+                                                  {{"fp32", f32}, {"bf16", bf16}}),
   };
 }
 
@@ -208,6 +238,7 @@ std::vector<Key> checkpoint_keys() {
 }
 
 std::vector<Key> optimizer_keys() {
+  using sync::Decay;
   constexpr Section<&Experiment::optimizer> optimizer{"optimizer"};
   const Condition lars = with("optimizer.name", {"lars"});
   const Condition velocity = with("optimizer.name", {"sgd", "lars"});
@@ -226,8 +257,11 @@ std::vector<Key> optimizer_keys() {
       optimizer.key<&OptimizerTable::beta2>("beta2", share(), {adam}),
       optimizer.key<&OptimizerTable::epsilon>("epsilon", from(0), {adam}),
       optimizer.key<&OptimizerTable::clip_norm>("clip_norm", from(0)),
-      optimizer.key<&OptimizerTable::schedule>(
-          "schedule", one_of({"constant", "cosine", "steps", "exponential"})),
+      optimizer.choice<&OptimizerTable::schedule>("schedule",
+                                                  {{"constant", Decay::constant},
+                                                   {"cosine", Decay::cosine},
+                                                   {"steps", Decay::steps},
+                                                   {"exponential", Decay::exponential}}),
       optimizer.key<&OptimizerTable::warmup_epochs>("warmup_epochs", from(0)),
       optimizer.key<&OptimizerTable::final_learning_rate>("final_learning_rate", from(0), {ends}),
       optimizer.key<&OptimizerTable::milestones>("milestones", count_from(1), {steps}),
@@ -238,6 +272,12 @@ std::vector<Key> optimizer_keys() {
 // Keys of all schemes stand in one section. bucket_bytes has no condition: whichever the scheme is,
 // its warm-up and sums within a replica make buckets.
 std::vector<Key> update_keys() {
+  using enum sync::LazyController;
+  using enum sync::MomentumKind;
+  using enum sync::LocalState;
+  using enum sync::Delay;
+  using enum sync::PushScaling;
+  using enum sync::WhenEmpty;
   constexpr Section<&Experiment::update> update{"update"};
   const Condition post_local = with("update.period_policy", {"post_local"});
   const Condition qsr = with("update.period_policy", {"qsr"});
@@ -250,8 +290,8 @@ std::vector<Key> update_keys() {
       update.key<&UpdateTable::max_interval>("max_interval", count_from(0), {has_windows()}),
       update.key<&UpdateTable::max_interval_rate>("max_interval_rate", from(0), {has_windows()}),
       update.key<&UpdateTable::updates_per_iteration>("updates_per_iteration", {}, {has_windows()}),
-      update.key<&UpdateTable::controller>("controller", one_of({"probe", "every_layer"}),
-                                           {has_windows()}),
+      update.choice<&UpdateTable::controller>(
+          "controller", {{"probe", probe}, {"every_layer", every_layer}}, {has_windows()}),
       update.key<&UpdateTable::period>("period", count_from(1), {averages()}),
       update.key<&UpdateTable::period_policy>(
           "period_policy", one_of({"constant", "post_local", "qsr", "adaptive"}), {averages()}),
@@ -261,26 +301,31 @@ std::vector<Key> update_keys() {
       update.key<&UpdateTable::overlap_steps>("overlap_steps", count_from(0), {averages()}),
       update.key<&UpdateTable::fragments>("fragments", count_from(1), {averages()}),
       update.key<&UpdateTable::reduction_momentum>("reduction_momentum", share(), {averages()}),
-      update.key<&UpdateTable::reduction_momentum_kind>(
-          "reduction_momentum_kind", one_of({"classical", "nesterov", "slowmo", "diloco"}),
-          {averages()}),
+      update.choice<&UpdateTable::reduction_momentum_kind>("reduction_momentum_kind",
+                                                           {{"classical", classical},
+                                                            {"nesterov", nesterov},
+                                                            {"slowmo", slowmo},
+                                                            {"diloco", diloco}},
+                                                           {averages()}),
       update.key<&UpdateTable::outer_optimizer>(
           "outer_optimizer", one_of({"none", "sgd", "nesterov", "adam"}), {averages()}),
       update.key<&UpdateTable::outer_rate>("outer_rate", above(0), {averages()}),
-      update.key<&UpdateTable::optimizer_state>("optimizer_state",
-                                                one_of({"keep", "average", "reset"}), {averages()}),
+      update.choice<&UpdateTable::optimizer_state>(
+          "optimizer_state", {{"keep", keep}, {"average", average}, {"reset", reset}},
+          {averages()}),
       update.key<&UpdateTable::local_period>("local_period", count_from(1), {has_levels()}),
       update.key<&UpdateTable::group>("group", count_from(0), {has_levels()}),
       update.key<&UpdateTable::levels>(
           "levels", {.least = 1, .most = largest_count, .least_key = 1, .whole = true},
           {has_levels()}),
-      update.key<&UpdateTable::delay>("delay", one_of({"dynamic", "fixed"}), {has_own_pace()}),
-      update.key<&UpdateTable::scaling>("scaling", one_of({"per_sample", "mean", "sum"}),
-                                        {has_own_pace()}),
+      update.choice<&UpdateTable::delay>("delay", {{"dynamic", dynamic}, {"fixed", fixed}},
+                                         {has_own_pace()}),
+      update.choice<&UpdateTable::scaling>(
+          "scaling", {{"per_sample", per_sample}, {"mean", mean}, {"sum", sum}}, {has_own_pace()}),
       update.key<&UpdateTable::local_step>("local_step", {}, {has_own_pace()}),
       update.key<&UpdateTable::minibatch_cap>("minibatch_cap", count_from(0), {has_own_pace()}),
-      update.key<&UpdateTable::when_empty>("when_empty", one_of({"wait", "skip"}),
-                                           {has_own_pace()}),
+      update.choice<&UpdateTable::when_empty>("when_empty", {{"wait", wait}, {"skip", skip}},
+                                              {has_own_pace()}),
       update.key<&UpdateTable::replay>("replay", {}, {has_own_pace()}),
       update.key<&UpdateTable::plugin>("plugin", {}, {own_scheme}),
       update.key<&UpdateTable::plugin_settings>("plugin_settings", {}, {own_scheme}),
@@ -297,7 +342,9 @@ std::vector<Key> grid_keys() {
       grid.key<&GridTable::height>("height", parts_from(1)),
       grid.key<&GridTable::width>("width", parts_from(1)),
       grid.key<&GridTable::plan>("plan", one_of({"given", "auto", "chosen"})),
-      grid.key<&GridTable::batch_norm>("batch_norm", one_of({"rank", "replica", "all"})),
+      grid.choice<&GridTable::batch_norm>("batch_norm", {{"rank", BatchNormScope::rank},
+                                                         {"replica", BatchNormScope::replica},
+                                                         {"all", BatchNormScope::all}}),
       grid.key<&GridTable::layers>("layers", {.text_complaint = complaint_about_split}),
   };
 }

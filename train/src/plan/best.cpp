@@ -14,6 +14,7 @@
 #include <rondo/train/scaling.hpp>
 
 #include "config/grid_choice.hpp"
+#include "config/key.hpp"
 #include "layers/layer_type.hpp"
 #include "plan/closed_forms.hpp"
 #include "plan/grid_job.hpp"
@@ -294,10 +295,15 @@ Experiment::Grid grid_keys(const BestPlan& plan) {
   return grid;
 }
 
-std::string grid_section(const BestPlan& plan, const std::string& batch_norm) {
+std::string grid_section(const BestPlan& plan, BatchNormScope batch_norm) {
   const Experiment::Grid grid = grid_keys(plan);
   std::string text = fmt::format("[grid]\nsample = {}\n", grid.sample);
-  if (batch_norm != grid.batch_norm) text += fmt::format("batch_norm = \"{}\"\n", batch_norm);
+  if (batch_norm != grid.batch_norm) {
+    Experiment experiment;
+    experiment.grid.batch_norm = batch_norm;
+    text += fmt::format("batch_norm = {}\n",
+                        to_toml_value(find_key("grid.batch_norm")->get(experiment)));
+  }
   if (grid.layers.empty()) return text;
   text += fmt::format("filter = {}\n\n[grid.layers]\n", grid.filter);
   for (const auto& [name, split] : grid.layers)

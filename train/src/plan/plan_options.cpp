@@ -11,7 +11,6 @@
 #include <rondo/transport/allreduce_paths.hpp>
 
 #include "config/combinations.hpp"
-#include "config/grid_choice.hpp"
 #include "data/prefetch_queue.hpp"
 #include "schemes/make_scheme.hpp"
 
@@ -71,9 +70,9 @@ PlanOptions plan_options(const Experiment& experiment, const Model& model) {
           .micro_batches = static_cast<int>(experiment.train.accumulate),
           .threads = static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1)),
           .bucket_bytes = experiment.update.bucket_bytes,
-          .type = precision_of(experiment),
-          .gradient_type = gradient_type_of(experiment),
-          .batch_norm = batch_norm_of(experiment.grid),
+          .type = experiment.train.precision,
+          .gradient_type = experiment.train.reduce_precision,
+          .batch_norm = experiment.grid.batch_norm,
           .whole_layers = clips_shares || experiment.optimizer.name == "lars",
           .replicas = !clips_shares,
           .buffered_batches = buffered_batches(experiment, usual_decoded_sets(experiment)),

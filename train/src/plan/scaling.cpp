@@ -183,7 +183,7 @@ double final_seconds(const SchemeJob& job, const sync::Probe& probe) {
 // When the probes that the controller looks at have been reduced, where `end` is when all before
 // them have.
 double probes_end(const SchemeJob& job, const LazyPlan& plan, double end) {
-  const bool every = job.update.controller == "every_layer";
+  const bool every = job.update.controller == sync::LazyController::every_layer;
   const std::size_t first = every ? 0 : plan.probes.size() - 1;
   double elements = 0.0;
   for (std::size_t probe = first; probe < plan.probes.size(); ++probe) {
@@ -218,7 +218,7 @@ double lazy_seconds(const SchemeJob& job) {
 // The size of an average, in elements of fp32: displacements may be sent as bf16.
 double averaged_elements(const SchemeJob& job) {
   const double parameters = parameters_of(job);
-  const bool state = job.update.optimizer_state == "average";
+  const bool state = job.update.optimizer_state == sync::LocalState::average;
   return in_f32(parameters, job.options.gradient_type) +
          (state ? parameters * job.options.optimizer_elements : 0.0);
 }
@@ -283,7 +283,7 @@ double handover_seconds(const SchemeJob& job) {
 // Mini-batches that a worker computes between two turns.
 double minibatches_of(const SchemeJob& job, double round) {
   const double compute = job.backward.end;
-  if (job.update.delay == "fixed" || compute == 0.0) return 1.0;
+  if (job.update.delay == sync::Delay::fixed || compute == 0.0) return 1.0;
   const double minibatches = (round - job.update_seconds) / compute;
   const auto cap = static_cast<double>(job.update.minibatch_cap);
   return cap > 0.0 ? std::min(minibatches, cap) : minibatches;

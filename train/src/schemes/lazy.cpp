@@ -179,22 +179,12 @@ std::size_t measure_unhidden_layers(transport::World& world, Executor& executor,
   return static_cast<std::size_t>(unhidden[0]);
 }
 
-namespace {
-
-sync::LazyController controller_of(const std::string& name) {
-  if (name == "probe") return sync::LazyController::probe;
-  if (name == "every_layer") return sync::LazyController::every_layer;
-  refuse_choice("update.controller", name, "probe, every_layer");
-}
-
-}  // namespace
-
 sync::LazyOptions lazy_options_of(const Experiment& experiment, const LazyPlan& plan) {
   const Experiment::Update& update = experiment.update;
   const auto bucket_bytes = static_cast<std::size_t>(update.bucket_bytes);
   return {.lazy_layers = plan.layers,
           .probes = plan.probes,
-          .controller = controller_of(update.controller),
+          .controller = update.controller,
           .max_interval = update.max_interval,
           .max_interval_rate = update.max_interval_rate,
           .updates_per_iteration = update.updates_per_iteration,

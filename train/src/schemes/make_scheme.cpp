@@ -71,19 +71,10 @@ std::vector<AveragingGroups> averaging_groups(const Experiment& experiment,
 
 namespace {
 
-sync::MomentumKind momentum_kind_of(const std::string& name) {
-  if (name == "classical") return sync::MomentumKind::classical;
-  if (name == "nesterov") return sync::MomentumKind::nesterov;
-  if (name == "slowmo") return sync::MomentumKind::slowmo;
-  if (name == "diloco") return sync::MomentumKind::diloco;
-  refuse_choice("update.reduction_momentum_kind", name, "classical, nesterov, slowmo, diloco");
-}
-
-sync::LocalState local_state_of(const std::string& name) {
-  if (name == "keep") return sync::LocalState::keep;
-  if (name == "average") return sync::LocalState::average;
-  if (name == "reset") return sync::LocalState::reset;
-  refuse_choice("update.optimizer_state", name, "keep, average, reset");
+// "KEY: "VALUE" is not known; there are: KNOWN", for values that no file can have.
+[[noreturn]] void refuse_choice(const std::string& key, const std::string& value,
+                                const std::string& known) {
+  throw ConfigError(key + ": \"" + value + "\" is not known; there are: " + known);
 }
 
 // Empty: the period is constant.
@@ -107,13 +98,13 @@ sync::KStepOptions averaging_options_of(const Experiment& experiment) {
   sync::ReductionMomentum momentum;
   const bool has_outer = update.outer_optimizer != "none";
   if (!has_outer) {
-    momentum = {.kind = momentum_kind_of(update.reduction_momentum_kind),
+    momentum = {.kind = update.reduction_momentum_kind,
                 .mu = static_cast<float>(update.reduction_momentum),
                 .outer_rate = static_cast<float>(update.outer_rate)};
   }
   return {.period = update.period,
           .momentum = momentum,
-          .local_state = local_state_of(update.optimizer_state),
+          .local_state = update.optimizer_state,
           .clip_norm = experiment.optimizer.clip_norm,
           .sums_losses = update.period_policy == "adaptive",
           .outer_learning_rate = has_outer ? update.outer_rate : 1.0,
@@ -162,15 +153,6 @@ Scheme make_averaging(const Experiment& experiment, SchemeParts& parts,
 std::int64_t steps_of(double epochs, std::int64_t steps_per_epoch) {
   constexpr double forever = 0x1p52;  // more steps than any run has, and a number of the type
   return std::llround(std::min(epochs * static_cast<double>(steps_per_epoch), forever));
-}
-
-sync::Decay decay_of(const Experiment& experiment) {
-  const std::string& schedule = experiment.optimizer.schedule;
-  if (schedule == "constant") return sync::Decay::constant;
-  if (schedule == "cosine") return sync::Decay::cosine;
-  if (schedule == "steps") return sync::Decay::steps;
-  if (schedule == "exponential") return sync::Decay::exponential;
-  refuse_choice("optimizer.schedule", schedule, "constant, cosine, steps, exponential");
 }
 
 sync::SynchronousOptions synchronous_options_of(const Experiment& experiment) {
@@ -280,13 +262,9 @@ bool has_warm_up(const Experiment& experiment) {
 
 }  // namespace
 
-void refuse_choice(const std::string& key, const std::string& value, const std::string& known) {
-  throw ConfigError(key + ": \"" + value + "\" is not known; there are: " + known);
-}
-
 transport::ElementType gradient_element_of(const Experiment& experiment) {
-  return gradient_type_of(experiment) == tensor::DataType::bf16 ? transport::ElementType::bf16
-                                                                : transport::ElementType::f32;
+  return experiment.train.reduce_precision == tensor::DataType::bf16 ? transport::ElementType::bf16
+                                                                     : transport::ElementType::f32;
 }
 
 sync::LearningRate learning_rate_of(const Experiment& experiment, std::int64_t steps_per_epoch,
@@ -294,7 +272,7 @@ sync::LearningRate learning_rate_of(const Experiment& experiment, std::int64_t s
   const Experiment::Optimizer& choice = experiment.optimizer;
   sync::LearningRate rate{.base = choice.learning_rate,
                           .final_rate = choice.final_learning_rate,
-                          .decay = decay_of(experiment),
+                          .decay = choice.schedule,
                           .warmup_steps = steps_of(choice.warmup_epochs, steps_per_epoch),
                           .total_steps = total_steps,
                           .factor = choice.factor};
@@ -422,7 +400,7 @@ Scheme make_own_scheme(const Experiment& experiment, const SchemeParts& parts,
     throw ConfigError("update.scheme: a scheme of your own takes its place; leave the key at \"" +
                       std::string(sync::synchronous_scheme.name) + "\"");
   }
-  if (gradient_type_of(experiment) != tensor::DataType::f32) {
+  if (experiment.train.reduce_precision != tensor::DataType::f32) {
     throw ConfigError(
         "train.reduce_precision: does not reach the scheme of your own; leave it at \"fp32\"");
   }

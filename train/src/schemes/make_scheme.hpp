@@ -136,10 +136,6 @@ struct UpdateMemory {
 using Scheme = std::unique_ptr<sync::UpdateScheme>;
 using SharedOptimizer = std::shared_ptr<sync::Optimizer>;
 
-/// "KEY: "VALUE" is not known; there are: KNOWN", for values that no file can have.
-[[noreturn]] void refuse_choice(const std::string& key, const std::string& value,
-                                const std::string& known);
-
 /// The value of [train] reduce_precision, as schemes want it.
 [[nodiscard]] transport::ElementType gradient_element_of(const Experiment& experiment);
 

@@ -30,7 +30,7 @@ GridMembership::GridMembership(transport::World& world, const Model& model,
                                const Experiment& experiment)
     : world_(world),
       choice_(choose_grid(model, experiment.grid, world.size(), experiment.train.global_batch,
-                          precision_of(experiment))),
+                          experiment.train.precision)),
       layout_(layout_of(model, choice_.splits, choice_.grid.pr, position())),
       slices_(slices_in_replica(model, choice_.splits, choice_.grid.pr)),
       shared_statistics_(model, choice_, layout_, position()) {
@@ -89,13 +89,13 @@ void GridMembership::count_once(const Model& model, const Lowering& lowering) {
 
 std::uint64_t GridMembership::sent_by_all(const Model& model, std::int64_t images,
                                           const Experiment& experiment) const {
-  const std::size_t gradient_bytes = tensor::size_of(gradient_type_of(experiment));
+  const std::size_t gradient_bytes = tensor::size_of(experiment.train.reduce_precision);
   std::uint64_t bytes = 0;
   for (const std::uint64_t gradient : gradient_elements(model, choice_.splits, choice_.grid)) {
     bytes += gradient * gradient_bytes;
   }
   for (const std::uint64_t activation :
-       activation_bytes(model, choice_.splits, choice_.grid, images, precision_of(experiment))) {
+       activation_bytes(model, choice_.splits, choice_.grid, images, experiment.train.precision)) {
     bytes += activation;
   }
   return bytes;
@@ -203,9 +203,9 @@ double kib_of(std::uint64_t bytes) { return static_cast<double>(bytes) / kib; }
 std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,
                                      const Experiment& experiment) {
   if (choice.grid.pr == 1) return {};
-  const std::size_t gradient_bytes = tensor::size_of(gradient_type_of(experiment));
+  const std::size_t gradient_bytes = tensor::size_of(experiment.train.reduce_precision);
   const std::vector<std::uint64_t> activations = activation_bytes(
-      model, choice.splits, choice.grid, experiment.train.global_batch, precision_of(experiment));
+      model, choice.splits, choice.grid, experiment.train.global_batch, experiment.train.precision);
   const std::vector<std::uint64_t> gradients = gradient_elements(model, choice.splits, choice.grid);
   const std::vector<ParameterBlock> blocks = layout_of(model).blocks;
   std::vector<std::string> lines{

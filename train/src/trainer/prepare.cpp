@@ -156,7 +156,7 @@ void check_slow_ranks(const Experiment& experiment, int ranks) {
 // Hosts may differ: one that cannot compute what is asked for ends the run on all of them.
 void check_processor(const Experiment& experiment) {
   try {
-    tensor::require_computable(precision_of(experiment));
+    tensor::require_computable(experiment.train.precision);
   } catch (const std::runtime_error& error) {
     throw ConfigError(std::string("train.precision: ") + error.what() +
                       ", with train.precision = \"fp32\"");
@@ -212,7 +212,7 @@ double slowdown_of(transport::World& world, const PreparedRun& run) {
   std::unique_ptr<BenchmarkStep> step;
   agree_on(world, [&] {
     step = make_slowdown_step(run.model, (batch + world.size() - 1) / world.size(), threads,
-                              precision_of(run.experiment));
+                              run.experiment.train.precision);
   });
   return measure_slowdown(world, *step, threads);
 }

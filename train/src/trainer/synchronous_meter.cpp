@@ -24,7 +24,7 @@ SynchronousWork SynchronousMeter::until(std::int64_t end) {
   const std::int64_t last = end / in_epoch - first_ / in_epoch;  // so many end an epoch
   const auto steps = static_cast<std::uint64_t>(all);
   const std::uint64_t gradient_bytes =
-      parts_.grid.reduced_by_all() * tensor::size_of(gradient_type_of(parts_.experiment));
+      parts_.grid.reduced_by_all() * tensor::size_of(parts_.experiment.train.reduce_precision);
   const SynchronousWork part{.reductions = gradient_bytes > 0 ? steps : 0,
                              .bytes = steps * gradient_bytes,
                              .bytes_sent = sent_in(all - last, 0) + sent_in(last, in_epoch - 1)};

@@ -112,7 +112,7 @@ void Trainer::announce_updates() const {
   if (left_out > 0) {
     note += "; an epoch's last " + counted(left_out, "sample") + " fill no batch and are left out";
   }
-  if (gradient_type_of(experiment_) == tensor::DataType::bf16) {
+  if (experiment_.train.reduce_precision == tensor::DataType::bf16) {
     const bool sends_gradients =
         scheme_of(experiment_.update).exchange == sync::Exchange::gradients;
     note +=

@@ -263,7 +263,7 @@ std::int64_t Trainer::total_steps() const {
 // train.max_steps ends a run, and changes no learning rate before its end. A sweep of rates goes
 // through all of them in the steps that it has.
 std::int64_t Trainer::steps_of_schedule() const {
-  const bool sweeps = experiment_.optimizer.schedule == "exponential";
+  const bool sweeps = experiment_.optimizer.schedule == sync::Decay::exponential;
   return sweeps ? total_steps_ : experiment_.train.epochs * batches_.steps();
 }
 
@@ -291,7 +291,7 @@ ExecutorOptions Trainer::executor_options() const {
   options.evaluation_batch = evaluation_batch();
   options.seed = static_cast<std::uint64_t>(experiment_.train.seed);
   options.label_smoothing = static_cast<float>(experiment_.train.label_smoothing);
-  options.precision = precision_of(experiment_);
+  options.precision = experiment_.train.precision;
   return options;
 }
 
@@ -343,7 +343,7 @@ void Trainer::choose_lazy_layers() {
   }
   const std::size_t unhidden =
       measure_unhidden_layers(world_, *executor_, batches_.load(0, 0), replica().layers,
-                              model_state(), gradient_type_of(experiment_));
+                              model_state(), experiment_.train.reduce_precision);
   lazy_ = plan_lazy_layers(model_, layout_, choice, unhidden);
 }
 

@@ -9,8 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include <rondo/sync/cyclic.hpp>
+#include <rondo/sync/k_step.hpp>
+#include <rondo/sync/lazy.hpp>
+#include <rondo/sync/optimizer.hpp>
+#include <rondo/tensor/data_type.hpp>
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/train/export.hpp>
+#include <rondo/train/partition.hpp>
 
 namespace rondo::train {
 
@@ -88,10 +94,12 @@ struct Experiment {
     std::int64_t threads = 0;     ///< per rank; 0: the rank's share of the cores
     std::int64_t log_every = 50;  ///< steps between "step" events
     double label_smoothing = 0.0;
-    std::int64_t accumulate = 1;     ///< micro-batches in which a rank computes its part of a batch
-    std::int64_t memory_limit = 0;   ///< bytes that a rank's arrays may take; 0: any number
-    std::string precision = "fp32";  ///< of activations and packed weights: fp32, bf16
-    std::string reduce_precision = "fp32";  ///< of gradients that are sent to be summed: fp32, bf16
+    std::int64_t accumulate = 1;    ///< micro-batches in which a rank computes its part of a batch
+    std::int64_t memory_limit = 0;  ///< bytes that a rank's arrays may take; 0: any number
+    /// The type of activations and packed weights.
+    tensor::DataType precision = tensor::DataType::f32;
+    /// The type of gradients that are sent to be summed.
+    tensor::DataType reduce_precision = tensor::DataType::f32;
   } train;
   /// Snapshots of a run, from which it can go on after an interruption: RUN/checkpoints/step-N.
   struct Checkpoint {
@@ -116,8 +124,8 @@ struct Experiment {
     double beta1 = 0.9;               ///< of adam and adamw, as the next two
     double beta2 = 0.999;
     double epsilon = 1e-8;
-    double clip_norm = 0.0;           ///< longer gradients are scaled down to it; 0: none are
-    std::string schedule = "cosine";  ///< constant, cosine, steps, exponential
+    double clip_norm = 0.0;  ///< longer gradients are scaled down to it; 0: none are
+    sync::Decay schedule = sync::Decay::cosine;
     double warmup_epochs = 0.0;
     double final_learning_rate = 0.0;           ///< of cosine and exponential
     std::vector<std::int64_t> milestones = {};  ///< of steps: epochs
@@ -132,43 +140,43 @@ struct Experiment {
     std::int64_t max_interval = 16;    ///< lazy: of iterations; 0: no limit
     double max_interval_rate = 0.0;    ///< lazy: of iterations times learning rate; 0: no limit
     bool updates_per_iteration =
-        false;                         ///< lazy: momentum and decay once per iteration of a window
-    std::string controller = "probe";  ///< lazy: probe, every_layer
-    std::int64_t period = 16;          ///< k_step, hierarchical: steps between global averages
+        false;  ///< lazy: momentum and decay once per iteration of a window
+    sync::LazyController controller = sync::LazyController::probe;  ///< lazy
+    std::int64_t period = 16;  ///< k_step, hierarchical: steps between global averages
     std::string period_policy = "constant";  ///< of period: constant, post_local, qsr, adaptive
     double local_from_epoch = 0.0;           ///< of post_local: before, rounds have one step
     double qsr_alpha = 0.0;                  ///< of qsr
     std::int64_t overlap_steps = 0;   ///< k_step, hierarchical: local ones before a mean is applied
     std::int64_t fragments = 1;       ///< k_step, hierarchical: parts with rounds of their own
     double reduction_momentum = 0.0;  ///< k_step, hierarchical, as the next three
-    std::string reduction_momentum_kind = "classical";  ///< nesterov, slowmo, diloco
+    sync::MomentumKind reduction_momentum_kind = sync::MomentumKind::classical;
     std::string outer_optimizer = "none";  ///< sgd, nesterov, adam: instead of the momentum's kinds
     /// Learning rate of global averages: of diloco, and of any outer_optimizer.
     double outer_rate = 1.0;
-    std::string optimizer_state = "keep";  ///< at an average: keep, average, reset
+    sync::LocalState optimizer_state = sync::LocalState::keep;  ///< at an average
     std::int64_t local_period = 4;  ///< hierarchical: steps between averages of an averaging group
     std::int64_t group = 0;  ///< hierarchical: ranks of an averaging group; 0: those of a node
     std::map<std::int64_t, double> levels = {};  ///< hierarchical: more, {period = group}
-    std::string delay = "dynamic";               ///< cyclic: dynamic, fixed
-    std::string scaling = "per_sample";          ///< cyclic: per_sample, mean, sum
-    bool local_step = false;                     ///< cyclic: workers also step by themselves
-    std::int64_t minibatch_cap = 0;              ///< cyclic: mini-batches of a push; 0: any number
-    std::string when_empty = "wait";             ///< cyclic: wait, skip
-    std::filesystem::path replay = {};           ///< cyclic: a recorded token trace
+    sync::Delay delay = sync::Delay::dynamic;    ///< cyclic
+    sync::PushScaling scaling = sync::PushScaling::per_sample;  ///< cyclic
+    bool local_step = false;         ///< cyclic: workers also step by themselves
+    std::int64_t minibatch_cap = 0;  ///< cyclic: mini-batches of a push; 0: any number
+    sync::WhenEmpty when_empty = sync::WhenEmpty::wait;  ///< cyclic
+    std::filesystem::path replay = {};                   ///< cyclic: a recorded token trace
     std::string plugin = {};         ///< library with a scheme that takes the place of `scheme`
     TextTable plugin_settings = {};  ///< what it is told
   } update;
   /// How ranks share the work of a step. Replicas split the samples; the ranks of a replica,
   /// channel * filter * height * width of them, split what a layer does for the replica's samples.
   struct Grid {
-    std::int64_t sample = 0;          ///< replicas; 0: what the other numbers leave
-    std::int64_t channel = 1;         ///< of a replica's convolutions: parts of the channels
-    std::int64_t filter = 1;          ///< parts of the filters
-    std::int64_t height = 1;          ///< parts of the rows
-    std::int64_t width = 1;           ///< parts of the columns
-    std::string plan = "given";       ///< given: by these keys; auto: the planner chooses; chosen:
-                                      ///< by these keys, which the planner has chosen
-    std::string batch_norm = "rank";  ///< who shares statistics: rank, replica, all
+    std::int64_t sample = 0;     ///< replicas; 0: what the other numbers leave
+    std::int64_t channel = 1;    ///< of a replica's convolutions: parts of the channels
+    std::int64_t filter = 1;     ///< parts of the filters
+    std::int64_t height = 1;     ///< parts of the rows
+    std::int64_t width = 1;      ///< parts of the columns
+    std::string plan = "given";  ///< given: by these keys; auto: the planner chooses; chosen:
+                                 ///< by these keys, which the planner has chosen
+    BatchNormScope batch_norm = BatchNormScope::rank;  ///< who shares statistics
     /// Splits of layers by name: the first pattern that matches counts (* any characters, ? any
     /// one): "sample", "replica", or "height=A width=B channel=C filter=D", parts of 1 left out.
     TextTable layers = {};

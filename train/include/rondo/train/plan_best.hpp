@@ -175,8 +175,8 @@ struct BestPlan {
 [[nodiscard]] RONDO_TRAIN_API Experiment::Grid grid_keys(const BestPlan& plan);
 
 /// The same as a section of a configuration.
-[[nodiscard]] RONDO_TRAIN_API std::string grid_section(const BestPlan& plan,
-                                                       const std::string& batch_norm = "rank");
+[[nodiscard]] RONDO_TRAIN_API std::string grid_section(
+    const BestPlan& plan, BatchNormScope batch_norm = BatchNormScope::rank);
 
 /// All that the ranks of `plan` compute in one micro-batch: an entry for each layer of the model,
 /// of the rank that has most to do. Empty for a refused plan.
