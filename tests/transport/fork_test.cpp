@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory_resource>
 #include <optional>
@@ -174,6 +175,25 @@ void expect_to_refuse_a_child(const World& world) {
               EXPECT_THAT(attach, testing::ThrowsMessage<Error>(testing::HasSubstr(parent)));
             }),
             0);
+}
+
+// It kept the rank itself out, where it had come first.
+TEST(ForkTest, AProcessWithAnotherSecretIsNotTheRank) {
+  test::expect_success(2, test::meet_over_tcp(), [] {
+    World world = World::attach(test::quick_options());
+    EXPECT_EQ(status_of_child([] {
+                ::closefrom(STDERR_FILENO + 1);
+                ::unsetenv("RONDO_SECRET_FD");
+                ::setenv("RONDO_SECRET", "known to nobody but a stranger", 1);
+                WorldOptions options = test::quick_options();
+                options.rendezvous_deadline = std::chrono::seconds(1);
+                EXPECT_THAT([&] { (void)World::attach(options); },
+                            testing::ThrowsMessage<Error>(
+                                testing::Not(testing::HasSubstr("of this job already"))));
+              }),
+              0);
+    world.communicator().barrier().wait();
+  });
 }
 
 TEST(ForkTest, AChildIsToldThatItsParentIsTheRank) {

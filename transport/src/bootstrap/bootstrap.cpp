@@ -208,7 +208,7 @@ std::shared_ptr<WorldCore> join(const LaunchInfo& launch, const WorldOptions& wa
 std::shared_ptr<WorldCore> attach(const WorldOptions& wanted) {
   const auto launch = find_launch(wanted);
   if (!launch) return make_threads(1, wanted).front();
-  claim_rank(*launch);
+  claim_rank(*launch, launch->coordinator ? secret_of(*launch) : std::string());
   return join(*launch, wanted);
 }
 

@@ -372,12 +372,13 @@ RankIdentity own_identity(const LaunchInfo& launch) {
           .process = drawn ^ static_cast<std::uint64_t>(::getpid())};
 }
 
-void claim_rank(const LaunchInfo& launch) {
+void claim_rank(const LaunchInfo& launch, const std::string& secret) {
   if (launch.size == 1) return;  // it waits for nobody
   static std::mutex mutex;
   static shm::Descriptor held;
   const std::scoped_lock lock(mutex);
-  const LocalAddress address = address_of(launch.job, "claim " + std::to_string(launch.rank));
+  const LocalAddress address =
+      address_of(launch.job, "claim " + std::to_string(launch.rank) + " " + secret);
   shm::Descriptor claim = make_local_socket(SOCK_STREAM);
   if (::bind(claim.get(), address.get(), address.length) == 0) {
     if (::listen(claim.get(), backlog) != 0) fail_with_errno("cannot listen");

@@ -23,8 +23,9 @@ namespace rondo::transport::bootstrap {
 
 /// From now on until it ends this process is the rank of the job, also of the job's next Worlds.
 /// Throws Error(rendezvous_failed) when another process of this host is, such as the one that has
-/// started this one and has left it the variables of the job.
-void claim_rank(const LaunchInfo& launch);
+/// started this one and has left it the variables of the job. One with another `secret` is a
+/// stranger, whom the store refuses.
+void claim_rank(const LaunchInfo& launch, const std::string& secret);
 
 /// The ranks of a node, as one of them sees them.
 struct NodePeers {
