@@ -99,13 +99,6 @@ SlotStage::SlotStage(CommunicatorCore& core, std::uint64_t first)
   }
 }
 
-// The cached value is read first: it is enough most of the time, and spares a look at every peer.
-bool SlotStage::may_publish(const OperationRecord& record) {
-  const std::uint64_t sequence = record.posted.sequence;
-  return sequence <= consumed_by_all_ + shm::slot_count ||
-         sequence <= consumed_by_all() + shm::slot_count;
-}
-
 // Whether a small payload travels in the slot is decided by its size alone, so that all ranks
 // decide alike. For all else the slot says where the buffers lie, or that a copy is in the bulk
 // payload.
@@ -173,18 +166,6 @@ Progress SlotStage::step(OperationRecord& record) const {
   const shm::RemoteAccess access(group_.mine(), record.posted.sequence, light_fences_);
   core_.throw_failure_of_peers();
   return record.operation->step(group_, record.posted);
-}
-
-// Release: all that this rank read and stored for the operation comes before the flag.
-void SlotStage::end_own_part(OperationRecord& record) noexcept {
-  consumed_ = record.posted.sequence;
-  group_.mine().consumed.store(consumed_, std::memory_order_release);
-  group_.published = true;
-}
-
-bool SlotStage::all_have_ended(OperationRecord& record) noexcept {
-  const std::uint64_t sequence = record.posted.sequence;
-  return sequence <= consumed_by_all_ || sequence <= consumed_by_all();
 }
 
 // The last operation that no member reads or writes any more.

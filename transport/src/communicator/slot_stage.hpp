@@ -32,11 +32,14 @@ class WorldCore;
 /// that it has. Both are parts of it.
 class SlotStage {
  public:
-  /// `core` is under construction; its first operation has the sequence `first`.
+  /// `core` is under construction; its first operation has the sequence `first`, which is at least
+  /// shm::slot_count.
   SlotStage(CommunicatorCore& core, std::uint64_t first);
 
   /// Is the slot of the operation free? It is when all members have consumed the one before it.
-  [[nodiscard]] bool may_publish(const OperationRecord& record);
+  [[nodiscard]] bool may_publish(const OperationRecord& record) noexcept {
+    return all_have_consumed(record.posted.sequence - shm::slot_count);
+  }
   void publish(OperationRecord& record);
   /// Has every member posted the operation? Throws Error(mismatch) when one has posted another.
   [[nodiscard]] bool all_have_posted(OperationRecord& record) const;
@@ -44,9 +47,16 @@ class SlotStage {
   void start(OperationRecord& record) const;
   [[nodiscard]] Progress step(OperationRecord& record) const;
   /// This rank's part is done.
-  void end_own_part(OperationRecord& record) noexcept;
+  void end_own_part(OperationRecord& record) noexcept {
+    consumed_ = record.posted.sequence;
+    // Release: all that this rank read and stored for the operation comes before the flag.
+    group_.mine().consumed.store(consumed_, std::memory_order_release);
+    group_.published = true;
+  }
   /// Is that of all members done?
-  [[nodiscard]] bool all_have_ended(OperationRecord& record) noexcept;
+  [[nodiscard]] bool all_have_ended(OperationRecord& record) noexcept {
+    return all_have_consumed(record.posted.sequence);
+  }
   /// Does a tile of the work that is left then; true when none is.
   [[nodiscard]] bool finish(OperationRecord& /*record*/) const noexcept { return true; }
 
@@ -63,6 +73,10 @@ class SlotStage {
   void give_up(OperationRecord& /*record*/) const noexcept {}
 
  private:
+  // The cached value is read first: it is enough most of the time, and spares a look at every peer.
+  [[nodiscard]] bool all_have_consumed(std::uint64_t sequence) noexcept {
+    return sequence <= consumed_by_all_ || sequence <= consumed_by_all();
+  }
   [[nodiscard]] std::uint64_t consumed_by_all() noexcept;
   void compare(const OperationRecord& record, std::size_t member) const;
   void retract_slots() noexcept;
