@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <ostream>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include <rondo/transport/element.hpp>
@@ -113,7 +113,7 @@ inline const std::vector<Call>& all_calls() {
   return calls;
 }
 
-inline const Call& call_named(const std::string& name) {
+inline const Call& call_named(std::string_view name) {
   return *std::ranges::find(all_calls(), name, [](const Call& call) { return call.name; });
 }
 
