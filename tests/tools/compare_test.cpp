@@ -150,7 +150,7 @@ TEST_F(CompareTest, PrintsTheTableOfWhatHasRunAndLeavesOutOtherRuns) {
   EXPECT_FALSE(fs::exists(folder() / "synchronous-bucket_bytes=1024"));
 }
 
-// What is refused before anything runs, and what the line about it says. Each run has the scheme of
+// Words that are refused before anything runs, and the line about them. Each run has the scheme of
 // its item and a seed of the list: settings of them had no effect.
 TEST_F(CompareTest, RefusesMistakesBeforeAnythingRuns) {
   const std::vector<Mistake> mistakes = {

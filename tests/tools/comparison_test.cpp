@@ -36,7 +36,7 @@ std::vector<std::string> labels(const std::vector<std::string>& lists) {
   return labels;
 }
 
-// What is wrong with `item`.
+// The problem with `item`.
 std::string complaint(const std::string& item) {
   return rondo::test::error_text<UsageError>(
       [&] { static_cast<void>(parse_scheme_items({item})); });

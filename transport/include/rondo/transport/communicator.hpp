@@ -284,7 +284,6 @@ class RONDO_TRANSPORT_API Communicator {
 
  private:
   friend class World;
-  friend class WorldCore;
   explicit Communicator(std::shared_ptr<CommunicatorCore> core) noexcept;
   Request allreduce(ConstBlock in, Block out, ReduceOp op);
   Request allreduce_coalesced(std::span<const Block> arrays, ReduceOp op);
