@@ -1,5 +1,7 @@
 // The promises of send, recv, sendrecv and signals, on every kind of link.
 
+#include <malloc.h>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -100,6 +102,36 @@ TEST_P(MessagesTest, MatchesInTheOrderPostedPerTag) {
 
 // Two columns of a image go to either side, as halos do; with two ranks both sides are the same
 // rank, and tags tell them apart.
+// More than a pass looks at, and more records than are kept: those beyond are freed by the next
+// post.
+TEST_P(MessagesTest, ThousandsEndInAnyOrderAndLeaveNoMemoryBehind) {
+  constexpr int messages = 6000;
+  const auto bytes_in_use = [] { return mallinfo2().uordblks; };
+  world().run([&](World& world) {
+    Communicator& comm = world.communicator();
+    std::vector<std::int32_t> out(messages);
+    std::vector<std::int32_t> in(messages, -1);
+    std::iota(out.begin(), out.end(), 0);
+    {
+      std::vector<Request> requests;
+      for (int i = 0; i < messages; ++i) {
+        requests.push_back(comm.recv(std::span(&in[i], 1), previous(world), i));
+      }
+      for (int i = messages; i-- > 0;) {
+        requests.push_back(comm.send(std::span(&out[i], 1), next(world), i));
+      }
+      for (std::size_t i = requests.size(); i-- > 0;) requests[i].wait();
+      EXPECT_EQ(in, out);
+      comm.barrier().wait();
+    }
+    const std::size_t before = bytes_in_use();
+    comm.barrier().wait();
+    if (ranks() == 1 && before > 0) {
+      EXPECT_LT(bytes_in_use() + (std::size_t{10} << 20U), before);
+    }
+  });
+}
+
 TEST_P(PointToPointTest, ExchangesHalosOfStridedRows) {
   world().run([&](World& world) {
     constexpr std::size_t height = 9;

@@ -250,6 +250,7 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   OperationRecord* current_ = nullptr;      // first whose own part is not done
   OperationRecord* unpublished_ = nullptr;  // first that peers cannot see
   std::vector<OperationRecord*> parts_;     // point-to-point operations under way
+  std::size_t next_part_ = 0;               // that the next pass looks at first
 
   std::uint64_t moves_ = 0;
 

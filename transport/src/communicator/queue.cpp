@@ -25,6 +25,11 @@
 namespace rondo::transport {
 namespace {
 
+// The most messages that a pass looks at once one of them is done.
+constexpr std::size_t parts_of_a_pass = 256;
+
+constexpr std::size_t records_kept = 4096;
+
 // Can it end well at no rank unless all have taken part? Where there is a root, or where lengths
 // differ, it may.
 bool needs_all(shm::Collective collective) {
@@ -106,8 +111,14 @@ CommunicatorCore::~CommunicatorCore() {
 }
 
 // Records are used again, the latest first, and a deque never moves them: when the pool is warm,
-// posting allocates nothing.
+// posting allocates nothing. A record has up to 17 KiB: what a flood of operations has left beyond
+// `records_kept` is freed once all are done.
 OperationRecord& CommunicatorCore::take_record() {
+  if (pool_.size() > records_kept && free_.size() == pool_.size()) {
+    while (pool_.size() > records_kept) pool_.pop_back();
+    free_.clear();
+    for (OperationRecord& record : pool_) free_.push_back(&record);
+  }
   if (free_.empty()) {
     auto header = headers_ ? std::make_unique<HeaderExchange>() : nullptr;
     pool_.emplace_back().header = std::move(header);
@@ -296,27 +307,34 @@ bool CommunicatorCore::progress() {
   }
 }
 
-// Every message is looked at: they end in any order.
+// Messages end in any order, but those that end one after the other have often been posted so: a
+// pass goes on where the last one has found something, and looks at all only while it finds
+// nothing.
 bool CommunicatorCore::step_parts() {
   bool moved = false;
-  for (OperationRecord* record : parts_) {
+  const std::size_t all = parts_.size();
+  std::size_t at = std::min(next_part_, all);
+  for (std::size_t looked_at = 0; looked_at < all; ++looked_at, ++at) {
+    if (moved && looked_at >= parts_of_a_pass) break;
+    if (at == all) at = 0;
+    OperationRecord* const record = parts_[at];
     try {
       if (record->operation->step(group_, record->posted) != Progress::done) continue;
     } catch (const LinkFailure& failure) {
       defer_failure(failure, record);
-      return false;
+      break;
     }
     record->enter(Stage::complete);
-    moved = true;
-  }
-  if (!moved) return false;
-  std::erase_if(parts_, [this](OperationRecord* record) {
-    if (record->stage != Stage::complete) return false;
     group_.counters->operations += 1;
     record->listed = false;
     recycle(*record);
-    return true;
-  });
+    parts_[at] = nullptr;
+    moved = true;
+  }
+  if (!moved) return false;
+  const auto next = parts_.begin() + static_cast<std::ptrdiff_t>(at);
+  next_part_ = at - static_cast<std::size_t>(std::count(parts_.begin(), next, nullptr));
+  std::erase(parts_, nullptr);
   return true;
 }
 
