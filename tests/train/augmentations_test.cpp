@@ -103,21 +103,21 @@ std::vector<Box> parts_of(const tensor::Shape& batch) {
   return parts;
 }
 
-// The batch with zeros outside of `part`, as a buffer is before something is written.
+// The values of the batch that lie in `part`, in their order.
 std::vector<float> cut(const Batch& batch, const tensor::Shape& shape, const Box& part) {
-  std::vector<float> images(batch.images.begin(), batch.images.end());
+  std::vector<float> images;
   for (std::int64_t i = 0; i < shape.size(); ++i) {
     const std::int64_t pixel = i / shape.c;
     const std::int64_t x = pixel % shape.w;
     const std::int64_t y = pixel / shape.w % shape.h;
     const std::int64_t sample = pixel / (shape.w * shape.h);
     const Box one{.n = {sample, sample + 1}, .h = {y, y + 1}, .w = {x, x + 1}, .c = {0, shape.c}};
-    if (!part.contains(one)) images[static_cast<std::size_t>(i)] = 0.0F;
+    if (part.contains(one)) images.push_back(batch.images[static_cast<std::size_t>(i)]);
   }
   return images;
 }
 
-// What is outside of the part stays as it was: it is not computed in vain.
+// A batch has neither the values outside of the part, nor memory for them.
 TEST_P(AugmentationTest, APartOfABatchIsCutFromTheWhole) {
   const tensor::Shape shape{12, 9, 11, 3};
   const Dataset dataset = noise(30, shape);

@@ -74,9 +74,11 @@ TEST(BufferedBatchesTest, AreThoseThatTheLoaderKeeps) {
       dataset.test.pixels.clear();
     }
     const Loader loader(dataset, {.global_batch = 4, .largest_range = 4});
+    const auto values = static_cast<std::size_t>(4 * (dataset.training.shape.image() + 1));
 
-    EXPECT_EQ(buffered_batches(experiment, decoded_sets(dataset)),
-              loader.ahead() + 1 + loader.test_buffers())
+    EXPECT_EQ(loader.batch_bytes(4),
+              static_cast<std::size_t>(buffered_batches(experiment, decoded_sets(dataset))) *
+                  values * sizeof(float))
         << decodes;
   }
 }

@@ -72,9 +72,15 @@ const Augmentation* ImageStream::mixer() const {
 }
 
 void ImageStream::normalise(const std::uint8_t* pixels, const Box& part, float* out) const {
-  for_each_run(images_.shape, part, [&](std::int64_t first, std::int64_t count) {
-    writer_.write(pixels + first, count / images_.shape.c, out + first);
-  });
+  const tensor::Shape& shape = images_.shape;
+  // Whole rows follow each other.
+  const bool whole_rows = part.w == Range{0, shape.w};
+  const std::int64_t runs = whole_rows ? 1 : part.h.size();
+  const std::int64_t run = whole_rows ? part.h.size() * shape.w : part.w.size();
+  const std::uint8_t* const first = pixels + (part.h.first * shape.w + part.w.first) * shape.c;
+  for (std::int64_t i = 0; i < runs; ++i) {
+    writer_.write(first + i * shape.w * shape.c, run, out + i * run * shape.c);
+  }
 }
 
 const std::uint8_t* ImageStream::in_memory(std::int64_t sample) const {

@@ -16,20 +16,6 @@
 
 namespace rondo::train {
 
-// Calls `run(first, count)` for the elements of one image, stored as `shape`, that lie in the rows
-// and columns of `part`. Whole rows follow each other, so they are one run.
-template <class Run>
-void for_each_run(const tensor::Shape& shape, const Box& part, const Run& run) {
-  const std::int64_t row = shape.w * shape.c;
-  if (part.w == Range{0, shape.w}) {
-    run(part.h.first * row, part.h.size() * row);
-    return;
-  }
-  for (std::int64_t y = part.h.first; y < part.h.last; ++y) {
-    run(y * row + part.w.first * shape.c, part.w.size() * shape.c);
-  }
-}
-
 // Images of the set that could not be decoded. Used by all threads of a queue at once.
 class BrokenList {
  public:
@@ -62,8 +48,8 @@ class ImageStream {
     bool is_stand_in = false;  // another image is in the place of a broken one
   };
 
-  // Writes `part` of a sample at its place in `out`, normalised, and varied as in `epoch` if there
-  // is one. `pixels` is memory for one image, for this thread alone.
+  // Writes the rows and columns of `part` of a sample to `out`, normalised, and varied as in
+  // `epoch` if there is one. `pixels` is memory for one image, for this thread alone.
   Written write(std::int64_t sample, std::optional<std::int64_t> epoch, const Box& part,
                 std::vector<std::uint8_t>& pixels, float* out);
 

@@ -5,7 +5,8 @@
 // number of ranks.
 //
 // A rank of a grid may compute on some rows and columns only. Images are read and varied whole,
-// since an augmentation may look at all of an image, and its part alone is normalised and stored.
+// since an augmentation may look at all of an image. The rank's part alone is normalised and
+// stored.
 //
 // Images are decoded or copied by the threads of the queue, never by the thread that trains; load()
 // waits if they are late. Only the order of an epoch is a state, and it is made again when another
@@ -113,6 +114,7 @@ Box read_of(const ReadParts& parts, std::int64_t samples, const ImageStream& str
   const auto found = parts.find(samples);
   if (found == parts.end()) return whole(stream.shape().with_n(samples));
   Box part = found->second;
+  part.c = {0, stream.shape().c};
   if (stream.reads_all_samples()) part.n = {0, samples};
   return part;
 }
@@ -126,11 +128,15 @@ struct Buffer {
   std::vector<std::int64_t> partners = {};  // what they are mixed with
   double share = 1.0;                       // of the samples themselves
   std::optional<std::int64_t> epoch = {};
-  Box read = {};  // what is wanted of the images
+  Box part = {};  // of the images
   std::atomic<std::int64_t> stand_ins = 0;
 
-  void resize(std::int64_t count, std::int64_t image) {
-    images.resize(static_cast<std::size_t>(count * image));
+  // Makes room for this part of the images of `count` samples.
+  void begin(std::int64_t count, const Box& of_images) {
+    part = of_images;
+    stand_ins = 0;
+    images.resize(std::max(images.size(), static_cast<std::size_t>(part.size())));
+    if (static_cast<std::size_t>(count) <= labels.size()) return;
     labels.resize(static_cast<std::size_t>(count));
     samples.resize(static_cast<std::size_t>(count));
     other_labels.resize(static_cast<std::size_t>(count));
@@ -139,13 +145,19 @@ struct Buffer {
 
   [[nodiscard]] bool is_mixed() const noexcept { return share < 1.0; }
 
-  [[nodiscard]] Batch batch(std::int64_t count, std::int64_t image) const {
+  // The place of a sample whose image is in the part.
+  [[nodiscard]] float* image(std::int64_t sample) {
+    return images.data() + (sample - part.n.first) * part.shape().image();
+  }
+
+  [[nodiscard]] Batch batch(std::int64_t count) const {
     const auto samples_here = static_cast<std::size_t>(count);
     return {.samples = count,
-            .images = std::span(images).first(static_cast<std::size_t>(count * image)),
+            .images = std::span(images).first(static_cast<std::size_t>(part.size())),
             .labels = std::span(labels).first(samples_here),
             .other_labels = std::span(other_labels).first(is_mixed() ? samples_here : 0),
-            .share = share};
+            .share = share,
+            .part = part};
   }
 };
 
@@ -156,32 +168,29 @@ class BatchQueue {
   using List = std::function<void(const SampleRange& range, Buffer& buffer)>;
 
   // `mixes`: may it be asked for batches whose images have partners?
-  BatchQueue(ImageStream& stream, const PrefetchQueue::Options& options, std::int64_t largest,
-             bool mixes, List list)
+  BatchQueue(ImageStream& stream, const PrefetchQueue::Options& options, bool mixes, List list)
       : stream_(stream),
         list_(std::move(list)),
         // One more than the ranges ahead: the caller holds the last one that it took.
         buffers_(options.ahead + 1),
         workers_(options.workers) {
-    // All memory is made here, before a thread uses it.
-    for (Buffer& buffer : buffers_) buffer.resize(largest, stream.image());
     for (Worker& worker : workers_) {
       worker.pixels.resize(static_cast<std::size_t>(stream.image()));
       if (mixes) worker.partner.resize(worker.pixels.size());
     }
-    queue_.emplace(
-        PrefetchQueue::Work{.begin =
-                                [this](const SampleRange& range, std::size_t buffer) {
-                                  buffers_[buffer].read = part_of(range.last - range.first);
-                                  buffers_[buffer].stand_ins = 0;
-                                  list_(range, buffers_[buffer]);
-                                  return range.last - range.first;
-                                },
-                            .prepare =
-                                [this](std::size_t buffer, std::int64_t part, std::size_t worker) {
-                                  prepare(buffers_[buffer], part, workers_[worker]);
-                                }},
-        options);
+    queue_.emplace(PrefetchQueue::Work{
+                       .begin =
+                           [this](const SampleRange& range, std::size_t buffer) {
+                             const std::int64_t samples = range.last - range.first;
+                             buffers_[buffer].begin(samples, read_of(parts_, samples, stream_));
+                             list_(range, buffers_[buffer]);
+                             return samples;
+                           },
+                       .prepare =
+                           [this](std::size_t buffer, std::int64_t part, std::size_t worker) {
+                             prepare(buffers_[buffer], part, workers_[worker]);
+                           }},
+                   options);
   }
 
   void read_only(ReadParts parts) { parts_ = std::move(parts); }
@@ -191,48 +200,38 @@ class BatchQueue {
   Batch take(const SampleRange& range) {
     const Buffer& buffer = buffers_[queue_->take(range)];
     skipped_ += buffer.stand_ins;
-    return buffer.batch(range.last - range.first, stream_.image());
+    return buffer.batch(range.last - range.first);
   }
 
   // Counts only batches that were taken: others may never be.
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
 
-  [[nodiscard]] std::int64_t largest() const {
-    return static_cast<std::int64_t>(buffers_.front().labels.size());
-  }
-
  private:
-  [[nodiscard]] Box part_of(std::int64_t samples) const {
-    return read_of(parts_, samples, stream_);
-  }
-
   // The memory of a thread.
   struct Worker {
     std::vector<std::uint8_t> pixels = {};
     std::vector<float> partner = {};  // normalised
   };
 
-  void prepare(Buffer& buffer, std::int64_t part, Worker& worker) {
-    const auto entry = static_cast<std::size_t>(part);
+  void prepare(Buffer& buffer, std::int64_t number, Worker& worker) {
+    const auto entry = static_cast<std::size_t>(number);
     // On a grid the ranks of a replica need all labels, but only the images of their own part.
-    if (!buffer.read.n.contains({part, part + 1})) {
+    if (!buffer.part.n.contains({number, number + 1})) {
       buffer.labels[entry] = stream_.label_of(buffer.samples[entry]);
       if (buffer.is_mixed()) buffer.other_labels[entry] = stream_.label_of(buffer.partners[entry]);
       return;
     }
-    float* const image = buffer.images.data() + part * stream_.image();
+    float* const image = buffer.image(number);
     const auto write = [&](std::int64_t sample, float* out) {
-      const auto written = stream_.write(sample, buffer.epoch, buffer.read, worker.pixels, out);
+      const auto written = stream_.write(sample, buffer.epoch, buffer.part, worker.pixels, out);
       if (written.is_stand_in) ++buffer.stand_ins;
       return written.label;
     };
     buffer.labels[entry] = write(buffer.samples[entry], image);
     if (!buffer.is_mixed()) return;
     buffer.other_labels[entry] = write(buffer.partners[entry], worker.partner.data());
-    const auto share = static_cast<float>(buffer.share);
-    for_each_run(stream_.shape(), buffer.read, [&](std::int64_t first, std::int64_t count) {
-      mix(worker.partner.data() + first, share, count, image + first);
-    });
+    mix(worker.partner.data(), static_cast<float>(buffer.share), buffer.part.shape().image(),
+        image);
   }
 
   static void mix(const float* partner, float share, std::int64_t count, float* image) {
@@ -261,8 +260,7 @@ class Loader::Impl {
         training_(dataset, dataset.training, options_),
         test_(dataset, dataset.test, options_),
         order_(dataset.training.shape.n, options.seed),
-        batches_(training_, training_options_, std::min(options.largest_range, samples(0)),
-                 training_.mixer() != nullptr,
+        batches_(training_, training_options_, training_.mixer() != nullptr,
                  [this](const SampleRange& range, Buffer& buffer) { list(range, buffer); }) {}
 
   [[nodiscard]] std::int64_t steps() const noexcept {
@@ -276,7 +274,20 @@ class Loader::Impl {
 
   [[nodiscard]] int ahead() const noexcept { return static_cast<int>(training_options_.ahead); }
 
-  [[nodiscard]] int test_buffers() const noexcept { return dataset_.test.source ? 2 : 1; }
+  [[nodiscard]] std::size_t batch_bytes(std::int64_t test_batch) const {
+    const auto bytes_of = [&](const ImageStream& stream, std::int64_t samples) {
+      const auto images = static_cast<std::size_t>(read_of(parts_, samples, stream).size());
+      return images * sizeof(float) + static_cast<std::size_t>(samples) * sizeof(std::int32_t);
+    };
+    const std::int64_t largest = std::min(options_.largest_range, samples(0));
+    std::size_t training = bytes_of(training_, largest);
+    // The rank's part of fewer samples may be the larger one.
+    for (const auto& [samples, part] : parts_) {
+      if (samples <= largest) training = std::max(training, bytes_of(training_, samples));
+    }
+    const std::size_t test = test_batch > 0 ? bytes_of(test_, test_batch) : 0;
+    return (training_options_.ahead + 1) * training + (dataset_.test.source ? 2 : 1) * test;
+  }
   [[nodiscard]] std::int64_t test_samples() const noexcept { return dataset_.test.shape.n; }
 
   void read_only(ReadParts parts) {
@@ -304,7 +315,7 @@ class Loader::Impl {
                  "the next range lies outside the test set, or is longer");
     if (first == last) return {};
     if (!dataset_.test.source) return copy_test(first, last);
-    if (!test_batches_ || test_batches_->largest() < last - first) make_test_queue(last - first);
+    if (!test_batches_) make_test_queue();
     const SampleRange range{.first = first, .last = last};
     test_batches_->announce(range);
     Batch batch = test_batches_->take(range);
@@ -370,30 +381,26 @@ class Loader::Impl {
 
   // On the calling thread: images in memory need no threads, and an evaluation no prefetching.
   Batch copy_test(std::int64_t first, std::int64_t last) {
-    if (static_cast<std::size_t>(last - first) > test_buffer_.labels.size()) {
-      test_buffer_.resize(last - first, test_.image());
-    }
-    const Box part = read_of(parts_, last - first, test_);
+    test_buffer_.begin(last - first, read_of(parts_, last - first, test_));
+    const Box& part = test_buffer_.part;
     std::vector<std::uint8_t> none;
     for (std::int64_t i = 0; i < last - first; ++i) {
-      float* const image = test_buffer_.images.data() + i * test_.image();
       if (part.n.contains({i, i + 1})) {
-        static_cast<void>(test_.write(first + i, {}, part, none, image));
+        static_cast<void>(test_.write(first + i, {}, part, none, test_buffer_.image(i)));
       }
       test_buffer_.labels[static_cast<std::size_t>(i)] = test_.label_of(first + i);
     }
-    return test_buffer_.batch(last - first, test_.image());
+    return test_buffer_.batch(last - first);
   }
 
-  void make_test_queue(std::int64_t largest) {
+  void make_test_queue() {
     PrefetchQueue::Options options = queue_options(dataset_.test, options_);
     options.ahead = 1;
-    test_batches_.emplace(test_, options, largest, false,
-                          [](const SampleRange& range, Buffer& buffer) {
-                            for (std::int64_t i = range.first; i < range.last; ++i) {
-                              buffer.samples[static_cast<std::size_t>(i - range.first)] = i;
-                            }
-                          });
+    test_batches_.emplace(test_, options, false, [](const SampleRange& range, Buffer& buffer) {
+      for (std::int64_t i = range.first; i < range.last; ++i) {
+        buffer.samples[static_cast<std::size_t>(i - range.first)] = i;
+      }
+    });
     test_batches_->read_only(parts_);
   }
 
@@ -417,7 +424,7 @@ std::int64_t Loader::steps() const noexcept { return impl_->steps(); }
 std::int64_t Loader::samples(std::int64_t step) const noexcept { return impl_->samples(step); }
 void Loader::read_only(std::map<std::int64_t, Box> parts) { impl_->read_only(std::move(parts)); }
 int Loader::ahead() const noexcept { return impl_->ahead(); }
-int Loader::test_buffers() const noexcept { return impl_->test_buffers(); }
+std::size_t Loader::batch_bytes(std::int64_t test) const { return impl_->batch_bytes(test); }
 std::size_t Loader::thread_bytes(bool test) const noexcept { return impl_->thread_bytes(test); }
 std::int64_t Loader::skipped() const noexcept { return impl_->skipped(); }
 void Loader::prefetch(const SampleRange& range) { impl_->prefetch(range); }

@@ -178,8 +178,8 @@ void Executor::Impl::prepare_nodes() {
 
 void Executor::Impl::check_batch(const Batch& batch) const {
   const auto samples = static_cast<std::size_t>(batch.samples);
-  check_span("batch.images", batch.images.size(),
-             samples * static_cast<std::size_t>(model_.input.image()));
+  const Box held = batch.part.value_or(whole(model_.input.with_n(batch.samples)));
+  check_span("batch.images", batch.images.size(), static_cast<std::size_t>(held.size()));
   check_span("batch.labels", batch.labels.size(), samples);
   if (!batch.other_labels.empty()) {
     check_span("batch.other_labels", batch.other_labels.size(), samples);
@@ -210,15 +210,16 @@ const BatchPlan& Executor::Impl::evaluation_plan(std::int64_t images) {
 // A rank that reads a part of the batch gets a copy of the part: kernels want dense memory. The
 // batch is fp32, and rounded once for all readers.
 const void* Executor::Impl::input_of(const BatchPlan& plan, const Batch& batch) {
-  const tensor::Shape images = model_.input.with_n(plan.images);
-  if (plan.input) {
-    copy_box(*plan.input, {batch.images.data(), whole(images)},
-             {input_.data(), *plan.input, options_.precision});
+  const Box all = whole(model_.input.with_n(plan.images));
+  const Box held = batch.part.value_or(all);
+  const Box read = plan.input.value_or(all);
+  if (held != read) {
+    copy_box(read, {batch.images.data(), held}, {input_.data(), read, options_.precision});
     return input_.data();
   }
   if (options_.precision == tensor::DataType::f32) return batch.images.data();
-  tensor::convert(engine_, tensor::View<const float>(batch.images.data(), images),
-                  {input_.data(), images, options_.precision});
+  tensor::convert(engine_, tensor::View<const float>(batch.images.data(), read.shape()),
+                  {input_.data(), read.shape(), options_.precision});
   return input_.data();
 }
 

@@ -300,9 +300,14 @@ std::uint64_t sum_of_elements(const std::vector<std::int64_t>& elements) {
   return static_cast<std::uint64_t>(std::reduce(elements.begin(), elements.end()));
 }
 
-// Batches of the replica as they are loaded.
-std::uint64_t batch_bytes(const Model& model, std::int64_t images, int buffered) {
-  return static_cast<std::uint64_t>(buffered * images * (model.input.image() + 1)) * element_bytes;
+// A rank's part of the replica's batches, with the labels of all images. Channels are whole.
+std::uint64_t batch_bytes(const Lowering& lowering, int position, std::int64_t images,
+                          const PlanOptions& options) {
+  const Partition& input = lowering.values.front();
+  Box part = input.box_of(position);
+  part.c = {0, input.extents().c};
+  const std::int64_t elements = part.size() + images;
+  return static_cast<std::uint64_t>(options.buffered_batches * elements) * element_bytes;
 }
 
 // The optimizer's state, and the gradients once more if they are rounded to be sent; or what the
@@ -387,9 +392,10 @@ std::uint64_t rank_bytes(KernelMemories& kernels, const Model& model,
     most = std::max(most, array_bytes(layout_of(model, lowering, position), grid, slices, options) +
                               activation_bytes(lowering, position, images, options.type) +
                               kernel_bytes(kernels, model, lowering, position, options.batch_norm,
-                                           options.type));
+                                           options.type) +
+                              batch_bytes(lowering, position, images, options));
   }
-  return most + batch_bytes(model, images, options.buffered_batches);
+  return most;
 }
 
 namespace {

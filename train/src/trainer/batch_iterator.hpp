@@ -61,9 +61,9 @@ class BatchIterator {
   /// How often an image stood in for a broken one, so far.
   [[nodiscard]] std::int64_t skipped() const noexcept { return loader_.skipped(); }
 
-  /// For how many samples the loader has buffers, with test batches of `test_batch`.
-  [[nodiscard]] std::int64_t buffered_samples(std::int64_t test_batch) const {
-    return (loader_.ahead() + 1) * largest_micro_batch() + loader_.test_buffers() * test_batch;
+  /// Bytes of the loader's batches, with test batches of `test_batch`.
+  [[nodiscard]] std::size_t batch_bytes(std::int64_t test_batch) const {
+    return loader_.batch_bytes(test_batch);
   }
 
   /// Bytes that the loader's threads keep.

@@ -119,6 +119,7 @@ class Trainer {
   [[nodiscard]] ModelState model_state();
   void make_executor();
   void count_others();
+  void read_batches();
   void count_updates();
   [[nodiscard]] UpdateMemory update_memory() const;
   void choose_lazy_layers();

@@ -150,11 +150,6 @@ void count_allocation(AccountedMemory& memory, const char* name, std::size_t byt
   memory.account().add(bytes);
 }
 
-std::size_t batch_bytes(const tensor::Shape& image, std::int64_t samples) {
-  return static_cast<std::size_t>(samples) *
-         (static_cast<std::size_t>(image.image()) * sizeof(float) + sizeof(std::int32_t));
-}
-
 }  // namespace
 
 Trainer::Trainer(transport::World& world, PreparedRun run, TrainerOptions options, RunLog& log)
@@ -208,16 +203,12 @@ Trainer::Trainer(transport::World& world, PreparedRun run, TrainerOptions option
   }
 }
 
-// Counts what the optimizer keeps for every parameter, the sum of gradients over micro-batches, and
-// batches: each stream has one that is computed and some that are prepared, and so has evaluation.
+// Counts what the optimizer keeps for every parameter, and the sum of gradients over micro-batches.
 void Trainer::count_others() {
   const std::size_t gradients = layout_.parameter_count * sizeof(float);
   count_allocation(memory_, "the optimizer's state", update_memory().optimizer);
   if (batches_.micro_batches() > 1)
     count_allocation(memory_, "the sum of gradients over micro-batches", gradients);
-  std::int64_t samples = batches_.buffered_samples(evaluation_batch());
-  if (own_batches_) samples += own_batches_->buffered_samples(0);
-  count_allocation(memory_, "the buffers for batches", batch_bytes(model_.input, samples));
   const std::size_t decoding =
       batches_.thread_bytes(true) + (own_batches_ ? own_batches_->thread_bytes(false) : 0);
   if (decoding > 0) count_allocation(memory_, "the threads that decode images", decoding);
@@ -383,15 +374,25 @@ void Trainer::take_weights() {
   grid_.shared_statistics().start_from_taken(batches_.micro_batch_sizes(), statistics_);
 }
 
+// The executor knows which part of a range's images this rank reads. Each stream of batches has one
+// that is computed and some that are prepared, and so has evaluation.
+void Trainer::read_batches() {
+  batches_.read_for(*executor_, evaluation_batch());
+  std::size_t bytes = batches_.batch_bytes(evaluation_batch());
+  if (own_batches_) {
+    own_batches_->read_for(*executor_, evaluation_batch());
+    bytes += own_batches_->batch_bytes(0);
+  }
+  count_allocation(memory_, "the buffers for batches", bytes);
+}
+
 // In this order on all ranks, because most of it is collective. The checkpoint is found before the
 // scheme is made, since it says which layers were lazy and how much warm-up is left; it is restored
 // last, when everything is there to take it; but for averages of parameters.
 void Trainer::join() {
   grid_.join();
   if (!executor_) make_executor();
-  // The executor knows which part of a range's images this rank reads.
-  batches_.read_for(*executor_, evaluation_batch());
-  if (own_batches_) own_batches_->read_for(*executor_, evaluation_batch());
+  read_batches();
   make_averaging_groups();
   expect_equal_copies();
   options_.run_folder = text_of_first_rank(world_, options_.run_folder.string());

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,7 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/image.hpp>
+#include <rondo/train/partition.hpp>
 
 namespace rondo::train {
 
@@ -19,11 +21,14 @@ namespace rondo::train {
 /// Not owning. A batch may be empty: a rank without a sample still takes part in every step.
 struct Batch {
   std::int64_t samples = 0;
-  std::span<const float> images = {};         ///< samples * height * width * channels
+  /// samples * height * width * channels, or the elements of `part` alone.
+  std::span<const float> images = {};
   std::span<const std::int32_t> labels = {};  ///< samples
   /// Where images are mixtures of two (mixup): the labels of the others, and the first ones' share.
   std::span<const std::int32_t> other_labels = {};
   double share = 1.0;
+  /// The part of the images that a rank of a grid computes on; all of them where there is none.
+  std::optional<Box> part = {};
 };
 
 /// A data file is missing, truncated, or holds what it must not; what() is one line that names

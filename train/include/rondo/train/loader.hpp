@@ -111,8 +111,8 @@ struct LoaderOptions {
 /// augmentation): a sample looks the same whichever rank asks for it, and whatever was asked
 /// before. Threads of its own prepare what was announced by prefetch() while the caller computes.
 /// A range may be empty. One that lies outside the epoch throws std::invalid_argument. Belongs to
-/// one thread at a time. Memory for batches is allocated in the constructor, and by the first
-/// load_test() of its size; an ImageSource may allocate for the images that are being decoded.
+/// one thread at a time. Memory of a batch is allocated when a range, or a part of one, is the
+/// largest so far; an ImageSource may allocate for the images that are being decoded.
 class RONDO_TRAIN_API Loader {
  public:
   /// Images and normalisation come from `dataset`, which must outlive the Loader.
@@ -126,12 +126,12 @@ class RONDO_TRAIN_API Loader {
   /// Samples of the global batch of `step`.
   [[nodiscard]] std::int64_t samples(std::int64_t step) const noexcept;
 
-  /// For a rank that reads a part of its batches: of ranges of n samples, and test batches of n,
-  /// only the samples, rows and columns in parts[n] are prepared; all channels are. The rest is
-  /// zero or what was there before. Labels are given for all. Ranges of other numbers are prepared
-  /// whole. With BrokenImages::skip all samples of an ImageSource are read, because the label of a
-  /// stand-in is known only when it has been decoded; rows and columns are cut all the same. Called
-  /// before the first range is announced and the first test batch.
+  /// For a rank that computes on a part of its batches: of ranges of n samples, and test batches of
+  /// n, only the samples, rows and columns in parts[n] are prepared, with all channels, and a batch
+  /// has no memory for others: see Batch::part. Labels are given for all. Ranges of other numbers
+  /// are prepared whole. With BrokenImages::skip all samples of an ImageSource are read, because
+  /// the label of a stand-in is known only when it has been decoded; rows and columns are cut all
+  /// the same. Called before the first range is announced and the first test batch.
   void read_only(std::map<std::int64_t, Box> parts);
 
   /// How many announcements count: 1 or more.
@@ -153,8 +153,8 @@ class RONDO_TRAIN_API Loader {
   /// The same; `next` is what is read next: no longer than [first, last), and maybe empty.
   [[nodiscard]] Batch load_test(std::int64_t first, std::int64_t last, Range next);
 
-  /// How many buffers of a test batch there are.
-  [[nodiscard]] int test_buffers() const noexcept;
+  /// The most bytes of its batches, with test batches of `test_batch` samples.
+  [[nodiscard]] std::size_t batch_bytes(std::int64_t test_batch) const;
 
   /// The most bytes that the threads which prepare images keep for themselves. Threads for the test
   /// set exist only if it is ever loaded: `loads_test`.
