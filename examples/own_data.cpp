@@ -7,6 +7,7 @@
 
 #include <cstdio>
 
+#include <rondo/tensor/xview.hpp>
 #include <rondo/train/loader.hpp>
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/world.hpp>
@@ -32,9 +33,8 @@ Images stripes(int count, int shift) {
 Augmentation negative() {
   return {.name = "negative", .apply = [](tensor::View<std::uint8_t> image, SampleRandom& random) {
             if (random.below(2) == 0) return;
-            for (std::int64_t i = 0; i < image.shape.size(); ++i) {
-              image.data[i] = static_cast<std::uint8_t>(255 - image.data[i]);
-            }
+            auto pixels = tensor::xview(image);
+            pixels = xt::cast<std::uint8_t>(255 - pixels);
           }};
 }
 

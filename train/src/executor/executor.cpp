@@ -324,9 +324,14 @@ tensor::Loss Executor::Impl::loss_of(const BatchPlan& plan, const Batch& batch, 
   const bool narrow = gradient.type != tensor::DataType::f32;
   const tensor::View<float> wide =
       narrow ? tensor::View<float>(logits_.data(), gradient.shape) : gradient.as<float>();
-  const tensor::Loss loss =
-      tensor::softmax_cross_entropy(engine_, logits, own_of(batch.labels), smoothing, wide,
-                                    {.others = own_of(batch.other_labels), .share = batch.share});
+  const LossOperands own_images{.logits = logits,
+                                .labels = own_of(batch.labels),
+                                .mixed = {own_of(batch.other_labels), batch.share},
+                                .gradient = wide};
+  const tensor::Loss loss = options_.loss
+                                ? options_.loss(own_images)
+                                : tensor::softmax_cross_entropy(engine_, logits, own_images.labels,
+                                                                smoothing, wide, own_images.mixed);
   if (narrow) tensor::convert(engine_, wide, gradient);
   counted_ = plan.counts ? own.size() : 0;
   return plan.counts ? loss : tensor::Loss{};

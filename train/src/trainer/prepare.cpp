@@ -283,6 +283,7 @@ void expect_same_parts(transport::World& world, const TrainerOptions& options) {
   expect_alike<ConfigError>(world,
                             {{"TrainerOptions::make_scheme", given(options.make_scheme != nullptr)},
                              {"TrainerOptions::diverges", given(options.diverges != nullptr)},
+                             {"TrainerOptions::loss", given(options.loss != nullptr)},
                              {"TrainerOptions::augmentations", names_of(options.augmentations)}},
                             "; give all ranks the same");
 }

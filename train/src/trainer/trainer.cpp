@@ -115,7 +115,12 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   options.threads = threads_of(wanted, given);
   Experiment experiment = wanted;
   if (given.threads > 0 || wanted.train.threads == 0) experiment.train.threads = options.threads;
-  agree_on(world, [&] { options.make_scheme = own_scheme_of(experiment, given); });
+  agree_on(world, [&] {
+    options.make_scheme = own_scheme_of(experiment, given);
+    if (given.loss && experiment.train.label_smoothing > 0.0) {
+      throw ConfigError("train.label_smoothing: the program's own loss has no use for it; give 0");
+    }
+  });
   expect_same_parts(world, given);
   // Rank 0 may have to wait for an earlier run in the folder.
   if (world.rank() != 0) log.emplace(options, world.rank());

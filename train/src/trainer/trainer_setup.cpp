@@ -282,6 +282,7 @@ ExecutorOptions Trainer::executor_options() const {
   options.evaluation_batch = evaluation_batch();
   options.seed = static_cast<std::uint64_t>(experiment_.train.seed);
   options.label_smoothing = static_cast<float>(experiment_.train.label_smoothing);
+  options.loss = options_.loss;
   options.precision = experiment_.train.precision;
   return options;
 }

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #if __has_include(<xtensor/containers/xadapt.hpp>)  // from xtensor 0.26 on
 #include <xtensor/containers/xadapt.hpp>
@@ -32,5 +34,21 @@ template <typename T>
 
 [[nodiscard]] inline auto xview(Tensor& tensor) { return xview(tensor.view()); }
 [[nodiscard]] inline auto xview(const Tensor& tensor) { return xview(tensor.view()); }
+
+/// An array of `rows` rows of equal length as a matrix, on the same terms: logits of images,
+/// {images, classes}.
+template <typename T>
+[[nodiscard]] auto xmatrix(std::span<T> values, std::int64_t rows) {
+  const auto count = static_cast<std::size_t>(rows);
+  const std::array<std::size_t, 2> extents{count, count == 0 ? 0 : values.size() / count};
+  return xt::adapt(values.data(), values.size(), xt::no_ownership(), extents);
+}
+
+/// The same of a view: a row for each image.
+template <typename T>
+[[nodiscard]] auto xmatrix(View<T> view) {
+  return xmatrix(std::span<T>(view.data, static_cast<std::size_t>(view.shape.size())),
+                 view.shape.n);
+}
 
 }  // namespace rondo::tensor

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,12 +50,27 @@ struct ModelState {
   std::span<float> statistics = {};
 };
 
+/// The arguments of a loss: those of tensor::softmax_cross_entropy().
+struct LossOperands {
+  tensor::View<const float> logits = {};      ///< {images, 1, 1, classes}
+  std::span<const std::int32_t> labels = {};  ///< one per image
+  tensor::MixedLabels mixed = {};
+  /// As `logits`, maybe in their memory; data == nullptr: not wanted.
+  tensor::View<float> gradient = {};
+};
+
+/// A loss of the user's own, in place of softmax cross-entropy: returns the sum over the images,
+/// and how many of them count as correct, and writes the gradient of that sum. Each rank calls it
+/// for the images whose logits it has, of test images too, on the thread of its executor.
+using LossFunction = std::function<tensor::Loss(const LossOperands& operands)>;
+
 struct ExecutorOptions {
   /// The batch sizes that train() will be given: the full one and, where it differs, the last.
   std::vector<std::int64_t> training_batches = {};
   /// The most images that evaluate() takes at once; 0: as many as the largest training batch.
   std::int64_t evaluation_batch = 0;
   float label_smoothing = 0.0F;
+  LossFunction loss = {};  ///< has no label smoothing; empty: softmax cross-entropy
   /// The type of activations, their gradients, and the weights as kernels read them. Parameters,
   /// their gradients, statistics and logits are fp32. A convolution that is split in space and by
   /// channel at once has a kernel for f32 alone.

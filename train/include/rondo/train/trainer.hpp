@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/executor.hpp>
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/loader.hpp>
@@ -150,6 +151,7 @@ struct TrainerOptions {
   /// Null: what [model] names.
   const Model* model = nullptr;
   std::vector<Augmentation> augmentations = {};  ///< of training images, after those of [data]
+  LossFunction loss = {};  ///< empty: softmax cross-entropy; else train.label_smoothing must be 0
   /// An update scheme of the user's own, in place of the synchronous one: update.scheme must be
   /// "synchronous". Batches are whole, nothing warms up, and ranks must step together
   /// (SchemeDescription::own_pace is refused). Empty: what [update] names, or update.plugin.

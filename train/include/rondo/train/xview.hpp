@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <rondo/tensor/xview.hpp>
+#include <rondo/train/dataset.hpp>
+#include <rondo/train/parameters.hpp>
+
+namespace rondo::train {
+
+// What programs are handed, as xtensor expressions: see tensor::xview(), which is for what a layer
+// or an augmentation is given, and tensor::xmatrix() for logits. All read the memory of their
+// argument, write it unless it is const, and live no longer.
+
+/// The images of a batch, {images, height, width, channels}; of a rank's part of them, where the
+/// batch has no more. A batch that no Loader has made says its part by itself.
+[[nodiscard]] inline auto xview(const Batch& batch) {
+  return tensor::xview(tensor::View<const float>(batch.images.data(), batch.part.value().shape()));
+}
+
+/// One parameter of the flat array that its layout describes, in the parameter's shape: filters are
+/// {outputs, inputs, height, width}.
+template <typename T>
+[[nodiscard]] auto xview(const Parameter& parameter, std::span<T> array) {
+  const std::span<T> own = array.subspan(parameter.offset, parameter.size());
+  const std::vector<std::size_t> extents(parameter.shape.begin(), parameter.shape.end());
+  return xt::adapt(own.data(), own.size(), xt::no_ownership(), extents);
+}
+
+}  // namespace rondo::train
