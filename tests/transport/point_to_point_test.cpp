@@ -105,7 +105,7 @@ TEST_P(MessagesTest, MatchesInTheOrderPostedPerTag) {
 // More than a pass looks at, and more records than are kept: those beyond are freed by the next
 // post.
 TEST_P(MessagesTest, ThousandsEndInAnyOrderAndLeaveNoMemoryBehind) {
-  constexpr int messages = 6000;
+  constexpr int messages = 3000;
   const auto bytes_in_use = [] { return mallinfo2().uordblks; };
   world().run([&](World& world) {
     Communicator& comm = world.communicator();
