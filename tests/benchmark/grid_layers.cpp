@@ -117,7 +117,7 @@ Partition layout_of_x(const Way& way, const LayerKind& kind, Shape extents) {
     case SplitKind::channel:
       return is_convolution(kind) ? by_channel(extents, way.grid) : by_replica(extents, way.grid);
     case SplitKind::space:
-      return by_space(extents, way.grid, way.split.h, way.split.w);
+      return on_grid(extents, way.grid, {.h = way.split.h, .w = way.split.w});
     default:
       return by_sample(extents, ranks);
   }

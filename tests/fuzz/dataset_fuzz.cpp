@@ -52,15 +52,20 @@ std::string idx_labels() { return {"\0\0\x08\x01\0\0\0\x02\x01\x02", 10}; }
             {"t10k-labels-idx1-ubyte", idx_labels()}}}};
 }
 
+template <int classes>
+Dataset read_cifar(const fs::path& folder) {
+  return load_dataset({.name = "cifar" + std::to_string(classes), .path = folder}, {}, 0);
+}
+
 // One image, with one or two labels in front.
 std::string cifar_record(std::size_t labels) { return std::string(labels + 3072, '\x07'); }
 
 [[maybe_unused]] std::vector<Format> cifar() {
-  Format ten{read_cifar10, {{"test_batch.bin", cifar_record(1)}}};
+  Format ten{read_cifar<10>, {{"test_batch.bin", cifar_record(1)}}};
   for (const char* number : {"1", "2", "3", "4", "5"}) {
     ten.files.push_back({std::string("data_batch_") + number + ".bin", cifar_record(1)});
   }
-  return {ten, {read_cifar100, {{"train.bin", cifar_record(2)}, {"test.bin", cifar_record(2)}}}};
+  return {ten, {read_cifar<100>, {{"train.bin", cifar_record(2)}, {"test.bin", cifar_record(2)}}}};
 }
 
 // A folder of its own, removed at the end of the program.

@@ -55,19 +55,6 @@ TEST_F(HostsBootstrapTest, TakesTheFasterNetworkThoughTheStoreIsInTheSlowOne) {
   for (const char* host : {"1", "2"}) hosts({"slow", host, "eth0", "0"});
 }
 
-// Both are so slow that what else runs on the machine does not show.
-TEST_F(HostsBootstrapTest, DividesMessagesAmongNetworksOfEqualSpeed) {
-  for (const char* host : {"1", "2"}) {
-    for (const char* wire : {"eth0", "eth1"}) hosts({"slow", host, wire, "60"});
-  }
-  Job job({1, 2}, 0);
-  job.start({rank_program(), "collectives"});
-  expect_success(job, "tcp: sockets over eth0 and eth1, auto: measured ");
-  for (const char* host : {"1", "2"}) {
-    for (const char* wire : {"eth0", "eth1"}) hosts({"slow", host, wire, "0"});
-  }
-}
-
 // The line of eth0 works, but leads nowhere.
 TEST_F(HostsBootstrapTest, LeavesANetworkThatCarriesNothingForTheNext) {
   hosts({"lose", "2", "eth0"});

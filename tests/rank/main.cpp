@@ -41,7 +41,7 @@ int check_everything(transport::World& world) {
 // Says by which wire, and "ready"; then reduces until something fails, and says "failed at=SECONDS
 // rank=R host=H:" and the error's text; the seconds are of the monotonic clock.
 int reduce_until_failure(transport::World& world) {
-  std::vector<float> data(200'000, 0.0F);  // long enough to be divided among rails
+  std::vector<float> data(200'000, 0.0F);
   const auto reduce = [&] { world.communicator().allreduce(std::span(data)).wait(); };
   try {
     reduce();

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "train/support/by_space.hpp"
 #include "train/support/channel_chain.hpp"
 
 namespace rondo::train::convolution_by_channel_test {

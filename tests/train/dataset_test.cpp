@@ -31,6 +31,14 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+Dataset read_cifar10(const std::filesystem::path& folder) {
+  return load_dataset({.name = "cifar10", .path = folder}, {}, 0);
+}
+
+Dataset read_cifar100(const std::filesystem::path& folder) {
+  return load_dataset({.name = "cifar100", .path = folder}, {}, 0);
+}
+
 // A data set's files in a folder of their own, which are damaged and then read.
 template <Dataset (*read)(const std::filesystem::path&), void (*write_files)(const ScratchFolder&)>
 class FilesTest : public testing::Test {

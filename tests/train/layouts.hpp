@@ -5,6 +5,8 @@
 
 #include <rondo/train/partition.hpp>
 
+#include "train/support/by_space.hpp"
+
 namespace rondo::train::test {
 
 struct Layout {

@@ -157,7 +157,6 @@ TEST(PartitionTest, RefusesImpossibleCutsAndGrids) {
   EXPECT_THROW(Partition({.n = -1}, {}, {0}), std::invalid_argument);
   EXPECT_THROW(static_cast<void>(by_sample(array, 0)), std::invalid_argument);
   EXPECT_THROW(static_cast<void>(on_grid(array, {.pr = 4}, {.c = 3})), std::invalid_argument);
-  EXPECT_THROW(static_cast<void>(by_space(array, {.pr = 4}, 2, 1)), std::invalid_argument);
 }
 
 TEST(PartitionTest, RefusesRanksAndBlocksThatAreNotThere) {

@@ -28,6 +28,7 @@
 #include "model/described.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layer_costs.hpp"
+#include "train/support/by_space.hpp"
 #include "train/support/planned_job.hpp"
 
 namespace rondo::train::plan_counts_test {

@@ -242,15 +242,13 @@ TEST(CandidatesTest, AreRdmaFirstThenTheFastestInterface) {
 }
 
 TEST(CandidatesTest, AreJoinedAsRailsNodeByNode) {
-  const Candidate first{.kind = "tcp", .network = "a", .devices = {"eth0", "eno1"}};
-  const Candidate second{
-      .kind = "tcp", .network = "b", .devices = {"eth1", "eno2"}, .of_store = true};
+  const Candidate first{.kind = "verbs", .network = "a", .devices = {"mlx5_0:1", "mlx5_2:1"}};
+  const Candidate second{.kind = "verbs", .network = "b", .devices = {"mlx5_1:1", "mlx5_3:1"}};
 
   const Candidate joined = join_rails({&first, &second});
 
-  EXPECT_THAT(joined.devices, ElementsAre("eth0,eth1", "eno1,eno2"));
+  EXPECT_THAT(joined.devices, ElementsAre("mlx5_0:1,mlx5_1:1", "mlx5_2:1,mlx5_3:1"));
   EXPECT_EQ(joined.network, "a and b");
-  EXPECT_TRUE(joined.of_store);
 }
 
 TEST(CandidatesTest, AreNativeNetworksBeforeRdma) {

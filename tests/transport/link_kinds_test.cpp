@@ -72,14 +72,11 @@ std::vector<std::unique_ptr<Link>> connected(const std::string& name, const std:
   return links;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Tcp, LinkTest,
-    testing::Values(LinkBackend{.name = "tcp",
-                                .open = [](int size) { return connected("tcp", "", "lo", size); }},
-                    LinkBackend{
-                        .name = "rails",
-                        .open = [](int size) { return connected("tcp", "", "lo,lo,lo", size); }}),
-    link_backend_name);
+INSTANTIATE_TEST_SUITE_P(Tcp, LinkTest,
+                         testing::Values(LinkBackend{
+                             .name = "tcp",
+                             .open = [](int size) { return connected("tcp", "", "lo", size); }}),
+                         link_backend_name);
 
 #ifdef RONDO_TEST_OFI
 

@@ -327,29 +327,29 @@ TEST(OfiLinkTest, GivesUpALargeSendToALinkThatIsGone) {
   EXPECT_TRUE(send.failed());
 }
 
-// Its sender has begun, and stops. libfabric 1.17 crashed when the connection was closed.
-TEST(OfiLinkTest, GivesUpALargeReceiveThatIsComingIn) {
+// Its sender has begun, and stops. libfabric 1.17 crashes when the connection or the endpoint is
+// closed then, so the link stops.
+TEST(OfiLinkTest, TouchesNothingOfALargeReceiveThatIsGivenUpWhileItComesIn) {
   Links links(3);
   const std::vector<std::byte> data(128 * mebibyte, std::byte{1});
   std::vector<std::byte> received(data.size());
+  std::byte other{};
   Transfer send;
   Transfer recv;
+  Transfer of_third;
   links[1].post_recv(0, 7, received, recv);
+  links[1].post_recv(2, 9, std::span(&other, 1), of_third);
   links[0].post_send(1, 7, data, send);
   ASSERT_TRUE(links.finish([&] { return received.front() == std::byte{1}; }));
 
   links[1].cancel(recv);
+  std::ranges::fill(received, std::byte{0xEE});
+  for (int i = 0; i < 10'000; ++i) links[i % 3].progress();
 
   EXPECT_TRUE(recv.failed());
-  const std::vector<std::byte> other = pattern(mebibyte);
-  std::vector<std::byte> arrived(other.size());
-  Transfer to_third;
-  Transfer of_second;
-  links[2].post_recv(1, 9, arrived, of_second);
-  links[1].post_send(2, 9, other, to_third);
-  ASSERT_TRUE(links.finish(of_second) && links.finish(to_third));
-  EXPECT_TRUE(of_second.done() && to_third.done());
-  EXPECT_TRUE(arrived == other);
+  EXPECT_EQ(std::ranges::count(received, std::byte{0xEE}), std::ssize(received));
+  EXPECT_TRUE(of_third.failed());
+  EXPECT_THAT(links[1].error_text(of_third), HasSubstr("closed after an earlier error"));
   links[0].cancel(send);
 }
 
@@ -373,25 +373,6 @@ class OfiPeersTest : public testing::Test {
 
   Links links_{3};
 };
-
-// Connections from rank 2's host, which is rank 0's, were closed, too.
-TEST_F(OfiPeersTest, KeepAnotherPeerOfTheHostWhereAReceiveIsGivenUp) {
-  ASSERT_TRUE(arrives(1, 0, 1));  // so that rank 1 has opened this connection,
-  ASSERT_TRUE(arrives(2, 1, 1));  // and rank 2 that one
-  const std::vector<std::byte> data(128 * mebibyte, std::byte{1});
-  std::vector<std::byte> received(data.size());
-  Transfer send;
-  Transfer recv;
-  links_[1].post_recv(0, 7, received, recv);
-  links_[0].post_send(1, 7, data, send);
-  ASSERT_TRUE(links_.finish([&] { return received.front() == std::byte{1}; }));
-
-  links_[1].cancel(recv);
-
-  EXPECT_TRUE(recv.failed());
-  EXPECT_TRUE(exchange(1, 2, mebibyte));
-  links_[0].cancel(send);
-}
 
 // They know each other, and rank 0 has a message under way that rank 1 does not fetch.
 class OfiCancelledSendTest : public OfiPeersTest {

@@ -47,11 +47,11 @@ void for_each_connection(Use use) {
   }
 }
 
-// Two ranks, driven by the test's own thread. The parameter is the list of their interfaces.
-class TcpPairTest : public testing::TestWithParam<std::string> {
+// Two ranks, driven by the test's own thread.
+class TcpPairTest : public testing::Test {
  protected:
   TcpPairTest() {
-    for (int rank = 0; rank < 2; ++rank) links_.push_back(open_tcp(rank, 2, GetParam()));
+    for (int rank = 0; rank < 2; ++rank) links_.push_back(open_tcp(rank, 2));
     links_[0]->connect(1, links_[1]->address());
     links_[1]->connect(0, links_[0]->address());
   }

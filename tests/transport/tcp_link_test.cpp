@@ -1,6 +1,6 @@
-// The particulars of the link over TCP sockets: how connections are made, refused and shared; and
-// rails, which here all lead over loopback. tcp_memory_test.cpp has what it keeps of messages, and
-// link_suite.cpp what all links have in common.
+// The particulars of the link over TCP sockets: how connections are made, refused and shared.
+// tcp_memory_test.cpp has what it keeps of messages, and link_suite.cpp what all links have in
+// common.
 
 #include <arpa/inet.h>
 #include <linux/tcp.h>
@@ -28,7 +28,6 @@
 #include <rondo/transport/error.hpp>
 
 #include "links/tcp/endpoint.hpp"
-#include "links/tcp/rail.hpp"
 #include "memory/memory.hpp"
 #include "message/link.hpp"
 #include "transport/tcp_fixture.hpp"
@@ -56,17 +55,14 @@ std::string failure_of(const std::string& device, const std::string& provider) {
 
 class LinkTcpTest : public tcp_test::TcpPairTest {};
 
-INSTANTIATE_TEST_SUITE_P(Rails, LinkTcpTest, testing::Values("lo", "lo,lo,lo"),
-                         [](const auto& value) { return value.index == 0 ? "One" : "Three"; });
-
 TEST(LinkTcpOpenTest, SaysWhichInterfaceIsUnusable) {
   EXPECT_THAT(failure_of("nosuch0", ""), AllOf(HasSubstr("nosuch0"), HasSubstr("rondo info")));
-  EXPECT_THAT(failure_of("lo,nosuch0", ""), HasSubstr("tcp over nosuch0: it has no address"));
+  EXPECT_THAT(failure_of("lo,nosuch0", ""), HasSubstr("tcp over lo,nosuch0: it has no address"));
   EXPECT_THAT(failure_of("lo", "rc"), HasSubstr("no transports to choose from"));
 }
 
-TEST(LinkTcpOpenTest, NamesAllItsInterfaces) {
-  EXPECT_EQ(open_tcp(0, 1, "lo,lo")->route(), "tcp: sockets over lo and lo");
+TEST(LinkTcpOpenTest, NamesItsInterface) {
+  EXPECT_EQ(open_tcp(0, 1, "lo")->route(), "tcp: sockets over lo");
 }
 
 TEST(LinkTcpOpenTest, RefusesWhatIsNotItsAddress) {
@@ -80,7 +76,7 @@ TEST(LinkTcpOpenTest, RefusesWhatIsNotItsAddress) {
   EXPECT_THROW(link->connect(2, good), Error) << "there are two ranks";
 }
 
-TEST_P(LinkTcpTest, FailsMessagesToRanksItDoesNotKnow) {
+TEST_F(LinkTcpTest, FailsMessagesToRanksItDoesNotKnow) {
   const auto alone = open_tcp(0, 2);
   Transfer sending;
   Transfer receiving;
@@ -92,7 +88,7 @@ TEST_P(LinkTcpTest, FailsMessagesToRanksItDoesNotKnow) {
   EXPECT_THAT(alone->error_text(sending), HasSubstr("no way to the rank"));
 }
 
-TEST_P(LinkTcpTest, FailsMessagesToAPeerThatDoesNotListenAnyMore) {
+TEST_F(LinkTcpTest, FailsMessagesToAPeerThatDoesNotListenAnyMore) {
   close(1);
   Transfer sending;
   const Bytes data(4);
@@ -122,7 +118,7 @@ class NoMoreDescriptors {
   rlimit before_{};
 };
 
-TEST_P(LinkTcpTest, FailsBothSidesOfAConnectionForWhichThereIsNoDescriptor) {
+TEST_F(LinkTcpTest, FailsBothSidesOfAConnectionForWhichThereIsNoDescriptor) {
   const Bytes data(4);
   Bytes room(4);
   Transfer sending;
@@ -140,7 +136,7 @@ TEST_P(LinkTcpTest, FailsBothSidesOfAConnectionForWhichThereIsNoDescriptor) {
 }
 
 // The lower rank's connection would count, but it makes none.
-TEST_P(LinkTcpTest, ConnectsAgainToAPeerThatHadNoDescriptorAndNothingToSend) {
+TEST_F(LinkTcpTest, ConnectsAgainToAPeerThatHadNoDescriptorAndNothingToSend) {
   const Bytes data = pattern(4, 5);
   Transfer sending;
   link(1).post_send(0, 1, data, sending);  // connects
@@ -155,7 +151,7 @@ TEST_P(LinkTcpTest, ConnectsAgainToAPeerThatHadNoDescriptorAndNothingToSend) {
 }
 
 // The kernel reports that there is none whether somebody calls or not.
-TEST_P(LinkTcpTest, NeedsNoDescriptorWhileNobodyCalls) {
+TEST_F(LinkTcpTest, NeedsNoDescriptorWhileNobodyCalls) {
   Bytes room(4);
   Transfer sending;
   Transfer receiving;
@@ -238,7 +234,7 @@ class ForeignProcess {
   shm::Descriptor socket_;
 };
 
-TEST_P(LinkTcpTest, DropsUnverifiedConnectionsAndServesItsPeers) {
+TEST_F(LinkTcpTest, DropsUnverifiedConnectionsAndServesItsPeers) {
   const tcp::ConnectRequest wrong_key{.magic = tcp::request_magic, .rank = 1, .size = 2};
   const ForeignProcess guesses(link(0).address());
   guesses.say(std::as_bytes(std::span(&wrong_key, 1)));
@@ -263,7 +259,7 @@ TEST(LinkTcpCrowdTest, AdmitsAllPeersThatHaveConnectedMeanwhile) {
   const auto late = open_tcp(0, ranks);
   const auto peer = open_tcp(1, ranks);
   const std::string address = late->address();
-  const tcp::Key key = tcp::Destination::parse(address, {"lo"}).value().key;
+  const tcp::Key key = tcp::Destination::parse(address, "lo").value().key;
   std::list<ForeignProcess> peers;
   for (int rank = 1; rank < ranks; ++rank) {
     late->connect(rank, peer->address());
@@ -279,7 +275,7 @@ TEST(LinkTcpCrowdTest, AdmitsAllPeersThatHaveConnectedMeanwhile) {
   EXPECT_TRUE(std::ranges::all_of(peers, &ForeignProcess::is_answered));
 }
 
-TEST_P(LinkTcpTest, SendsNowWhatItHoldsBack) {
+TEST_F(LinkTcpTest, SendsNowWhatItHoldsBack) {
   exchange(0, 1, 1, pattern(10, 1));
   const Bytes data = pattern(100, 2);
   Transfer sending;
@@ -290,78 +286,6 @@ TEST_P(LinkTcpTest, SendsNowWhatItHoldsBack) {
 
   EXPECT_TRUE(sending.done());
   EXPECT_EQ(receive(1, 0, 2, data.size()), data);
-}
-
-// The bytes that each connection of this process has sent.
-std::vector<std::uint64_t> sent_by_each_connection() {
-  std::vector<std::uint64_t> sent;
-  for_each_connection(
-      [&](int /*descriptor*/, const tcp_info& info) { sent.push_back(info.tcpi_bytes_sent); });
-  return sent;
-}
-
-// The link between two ranks with rails, all of which are open.
-class LinkTcpRailsTest : public LinkTcpTest {
- protected:
-  LinkTcpRailsTest() {
-    exchange(0, 1, 1, pattern(10, 1));
-    constexpr std::size_t ends = 6;  // two of each rail
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (sent_by_each_connection().size() < ends && std::chrono::steady_clock::now() < end) {
-      progress_all();
-    }
-    // The answers are on their way.
-    for (int calls = 0; calls < 1'000; ++calls) progress_all();
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Rails, LinkTcpRailsTest, testing::Values("lo,lo,lo"));
-
-TEST_P(LinkTcpRailsTest, DividesALongMessageAmongThem) {
-  const std::size_t third = std::size_t{1} << 20U;
-
-  exchange(0, 1, 2, pattern(3 * third, 2));
-
-  const auto all = sent_by_each_connection();
-  EXPECT_EQ(std::ranges::count_if(all, [&](std::uint64_t sent) { return sent >= third; }), 3);
-}
-
-TEST_P(LinkTcpRailsTest, SendsAShortMessageOverTheFirst) {
-  const Bytes data = pattern(100'000, 2);
-
-  exchange(0, 1, 2, data);
-
-  const auto all = sent_by_each_connection();
-  EXPECT_EQ(std::ranges::count_if(all, [](std::uint64_t sent) { return sent >= 100'000; }), 1);
-}
-
-TEST_P(LinkTcpRailsTest, KeepsTheOrderOfLongAndShortMessages) {
-  std::vector<Bytes> sent;
-  std::vector<Bytes> received;
-  for (unsigned i = 0; i < 40; ++i) sent.push_back(pattern(i % 3 == 0 ? 1'000'001 + i : i, i));
-  std::list<Transfer> transfers;
-  for (const Bytes& data : sent) {
-    link(0).post_send(1, 5, data, transfers.emplace_back());
-    received.emplace_back(data.size());
-  }
-  for (Bytes& room : received) link(1).post_recv(0, 5, room, transfers.emplace_back());
-
-  for (const Transfer& transfer : transfers) ASSERT_TRUE(finish(transfer) && transfer.done());
-
-  EXPECT_EQ(received, sent);
-}
-
-TEST(LinkTcpStripeTest, CoversEachByteOnce) {
-  for (const std::size_t bytes : {0UL, 1UL, 63UL, 64UL, 65UL, 100'000UL, (1UL << 40U) + 1}) {
-    for (std::size_t rails = 1; rails <= 5; ++rails) {
-      std::size_t end = 0;
-      for (std::size_t rail = 0; rail < rails; ++rail) {
-        const tcp::Stripe stripe = tcp::stripe_of(bytes, rails, rail);
-        EXPECT_EQ(stripe.begin, end);
-        end = stripe.end;
-      }
-      EXPECT_EQ(end, bytes) << rails;
-    }
-  }
 }
 
 }  // namespace

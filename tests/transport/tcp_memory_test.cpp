@@ -1,5 +1,5 @@
 // The link over TCP sockets keeps little of messages that nobody awaits, that are cancelled or that
-// are discarded, over one rail and over three.
+// are discarded.
 
 #include <sys/socket.h>
 
@@ -45,10 +45,7 @@ void make_buffers_small() {
 
 class TcpMemoryTest : public tcp_test::TcpPairTest {};
 
-INSTANTIATE_TEST_SUITE_P(Rails, TcpMemoryTest, testing::Values("lo", "lo,lo,lo"),
-                         [](const auto& value) { return value.index == 0 ? "One" : "Three"; });
-
-TEST_P(TcpMemoryTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
+TEST_F(TcpMemoryTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
   const Bytes early = pattern(3'000'000, 5);
   const Bytes behind = pattern(10, 6);
   Transfer first;
@@ -63,7 +60,7 @@ TEST_P(TcpMemoryTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
 }
 
 // A message that nobody awaits stays with the kernel, which holds the sender up.
-TEST_P(TcpMemoryTest, KeepsNothingOfWhatNobodyAwaits) {
+TEST_F(TcpMemoryTest, KeepsNothingOfWhatNobodyAwaits) {
   exchange(0, 1, 1, pattern(10, 1));
   const Bytes data = pattern(std::size_t{64} << 20U, 7);
   Transfer sending;
@@ -140,7 +137,7 @@ TEST_F(TcpFloodTest, GoesOnWhenItIsDiscarded) {
 }
 
 // The peer gets what the message was, although its memory has been used for something else.
-TEST_P(TcpMemoryTest, SendsTheRestOfACancelledMessageFromACopy) {
+TEST_F(TcpMemoryTest, SendsTheRestOfACancelledMessageFromACopy) {
   exchange(0, 1, 1, pattern(10, 1));
   make_buffers_small();
   const Bytes original = pattern(std::size_t{12} << 20U, 8);
@@ -159,7 +156,7 @@ TEST_P(TcpMemoryTest, SendsTheRestOfACancelledMessageFromACopy) {
 }
 
 // The part that has left already is not copied.
-TEST_P(TcpMemoryTest, KeepsOnlyTheRestOfACancelledMessage) {
+TEST_F(TcpMemoryTest, KeepsOnlyTheRestOfACancelledMessage) {
   exchange(0, 1, 1, pattern(10, 1));
   make_buffers_small();
   const std::size_t half = std::size_t{8} << 20U;
@@ -180,7 +177,7 @@ TEST_P(TcpMemoryTest, KeepsOnlyTheRestOfACancelledMessage) {
   EXPECT_EQ(room, data);
 }
 
-TEST_P(TcpMemoryTest, GivesTheConnectionUpRatherThanKeepALongRestOfACancelledMessage) {
+TEST_F(TcpMemoryTest, GivesTheConnectionUpRatherThanKeepALongRestOfACancelledMessage) {
   exchange(0, 1, 1, pattern(10, 1));
   make_buffers_small();
   const Bytes data = pattern(std::size_t{64} << 20U, 8);
@@ -200,7 +197,7 @@ TEST_P(TcpMemoryTest, GivesTheConnectionUpRatherThanKeepALongRestOfACancelledMes
   EXPECT_TRUE(finish(receiving) && receiving.failed());
 }
 
-TEST_P(TcpMemoryTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
+TEST_F(TcpMemoryTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
   exchange(0, 1, 1, pattern(10, 1));
   const Bytes data = pattern(std::size_t{64} << 20U, 9);
   Bytes room(data.size());
@@ -219,7 +216,7 @@ TEST_P(TcpMemoryTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
   EXPECT_EQ(room, then) << "the link wrote into memory that it had given back";
 }
 
-TEST_P(TcpMemoryTest, DiscardsWhatHasComeAndWhatComes) {
+TEST_F(TcpMemoryTest, DiscardsWhatHasComeAndWhatComes) {
   constexpr std::uint64_t port = std::uint64_t{5} << 32U;
   constexpr std::uint64_t whole_port = std::uint64_t{0xFFFF} << 32U;
   const Bytes unwanted = pattern(2'000'000, 1);

@@ -12,6 +12,7 @@
 #include <rondo/transport/world.hpp>
 
 #include "layers/split_kernels.hpp"
+#include "train/support/by_space.hpp"
 #include "train/support/whole_layer.hpp"
 
 namespace rondo::train::test {

@@ -104,16 +104,6 @@ int DoctorReport::count(Level level) const {
   return static_cast<int>(std::ranges::count(findings, level, &Finding::level));
 }
 
-const std::vector<std::string>& check_names() {
-  static const std::vector<std::string> names = {
-      "reach",         "versions",   "processor",        "cpus",           "cpu_quota",
-      "frequency",     "memory",     "shared_memory",    "huge_pages",     "address_space",
-      "locked_memory", "open_files", "ptrace_scope",     "kernel_release", "container",
-      "network",       "kernel",     "kernels_together", "link_shm",       "link_ofi",
-      "link_tcp",      "link_ucx",   "link_between",     "clocks"};
-  return names;
-}
-
 // Checks of one kind share a section.
 std::string section_of(const std::string& check) {
   std::string anchor = check;

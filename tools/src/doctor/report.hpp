@@ -17,9 +17,6 @@ struct DoctorReport {
   [[nodiscard]] int count(Level level) const;
 };
 
-/// The names of all checks, in the order of the report.
-[[nodiscard]] const std::vector<std::string>& check_names();
-
 /// The section of the documents that explains a check: "docs/troubleshooting.md#open-files".
 [[nodiscard]] std::string section_of(const std::string& check);
 

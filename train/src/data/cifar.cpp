@@ -148,18 +148,6 @@ Dataset read_cifar(const Format& format, const std::filesystem::path& path) {
   return dataset;
 }
 
-}  // namespace
-
-Dataset read_cifar10(const std::filesystem::path& path) {
-  return read_cifar(cifar10_format(), path);
-}
-
-Dataset read_cifar100(const std::filesystem::path& path) {
-  return read_cifar(cifar100_format(), path);
-}
-
-namespace {
-
 template <const Format& (*format)()>
 DatasetShape cifar_shape(const Experiment::Data&) {
   return {.image = {1, side, side, cifar_colours}, .classes = format().classes};

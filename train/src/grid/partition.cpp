@@ -188,15 +188,6 @@ Partition by_channel(tensor::Shape extents, ProcessGrid grid) {
   return on_grid(extents, grid, {.c = grid.pr});
 }
 
-Partition by_space(tensor::Shape extents, ProcessGrid grid, int h_parts, int w_parts) {
-  if (h_parts < 1 || w_parts < 1 || h_parts * w_parts != grid.pr) {
-    throw std::invalid_argument("process grid: replicas of " + std::to_string(grid.pr) +
-                                " ranks cannot split images into " + std::to_string(h_parts) +
-                                " x " + std::to_string(w_parts) + " parts");
-  }
-  return on_grid(extents, grid, {.h = h_parts, .w = w_parts});
-}
-
 // Convolutions by channel.
 
 ChannelPosition position_of(const Partition& x, ChannelGrid grid, int rank) {

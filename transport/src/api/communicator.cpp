@@ -288,15 +288,6 @@ std::optional<std::size_t> wait_any_for(std::span<Request> requests,
   return CommunicatorCore::wait_any(requests, limit);
 }
 
-std::optional<std::size_t> test_any(std::span<Request> requests) {
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].empty() || !requests[i].test()) continue;
-    requests[i] = Request();
-    return i;
-  }
-  return std::nullopt;
-}
-
 Plan::Plan(std::shared_ptr<CommunicatorCore> core, OperationRecord& prototype) noexcept
     : core_(std::move(core)), prototype_(&prototype) {
   prototype.held = true;

@@ -450,7 +450,6 @@ Candidate join_rails(const std::vector<const Candidate*>& rails) {
   Candidate joined = *rails.front();
   for (const Candidate* rail : std::span(rails).subspan(1)) {
     joined.network += " and " + rail->network;
-    joined.of_store = joined.of_store || rail->of_store;
     for (std::size_t node = 0; node < joined.devices.size(); ++node) {
       joined.devices[node] += "," + rail->devices[node];
     }

@@ -3,7 +3,7 @@
 // All ranks try a way together: they exchange the addresses of their links, or why one cannot be
 // opened; then they send each other messages, and tell each other what has come of it (probe.cpp).
 // So they come to the same decision. Networks of equal standing whose speed is unknown are all
-// measured; those that are equally fast are measured once more as rails of one link.
+// measured; RDMA networks that are equally fast are measured once more as rails of one link.
 //
 // The interface by which the store was reached decides nothing but ties: often it is that of a
 // slow network.
@@ -29,7 +29,6 @@
 #include "base/blocked_signals.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "bootstrap/probe.hpp"
-#include "bootstrap/sockets.hpp"
 #include "bootstrap/wire.hpp"
 #include "collective/flat/schedules.hpp"
 #include "links/plugin.hpp"
@@ -83,9 +82,9 @@ class Trial {
     std::string problem = {};
   };
 
-  // A link over libfabric has one device.
+  // The other links have one device, and over TCP UCX gains nothing from several.
   [[nodiscard]] static bool can_have_rails(const Candidate& candidate) {
-    return candidate.plugin != "ofi";
+    return candidate.kind == "verbs" && candidate.plugin == "ucx";
   }
 
   // A group from `first` on has all that are equal but for their speed, if that must be measured;
@@ -155,7 +154,6 @@ class Trial {
       if (first + i != best && is_as_fast) rails.push_back(&candidates_.ordered[first + i]);
     }
     if (rails.size() == 1) return nullptr;
-    allow_more_descriptors(rails.size() * far_ranks());
     const Candidate joined = join_rails(rails);
     Tried all = attempt(joined, true, false);
     if (all.link == nullptr) return nullptr;
@@ -214,15 +212,11 @@ class Trial {
     return node_of_rank_[static_cast<std::size_t>(self_->rank)];
   }
 
-  [[nodiscard]] std::size_t far_ranks() const {
-    return node_of_rank_.size() -
-           static_cast<std::size_t>(std::ranges::count(node_of_rank_, own_node()));
-  }
-
   // The algorithms talk to a few of the ranks on other nodes.
   [[nodiscard]] int likely_peers() const {
-    const auto partners = schedule::most_partners(node_of_rank_.size());
-    return static_cast<int>(std::min(far_ranks(), partners));
+    const auto ranks = node_of_rank_.size();
+    const auto here = static_cast<std::size_t>(std::ranges::count(node_of_rank_, own_node()));
+    return static_cast<int>(std::min(ranks - here, schedule::most_partners(ranks)));
   }
 
   ProbeResult connect_and_probe(Link& link, const std::vector<LinkAddress>& addresses,

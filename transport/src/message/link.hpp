@@ -75,8 +75,8 @@ struct LinkOptions {
   int rank = 0;  ///< in the World: 0 <= rank < size <= 65536
   int size = 1;
   std::string provider;  ///< a UCX_TLS list, a libfabric provider; "" chooses by preference
-  /// Network interfaces ("eth0") or RDMA ports ("mlx5_0:1", of libfabric "mlx5_0"), with commas
-  /// between; "" leaves it to the link.
+  /// A network interface ("eth0") or RDMA port ("mlx5_0:1", of libfabric "mlx5_0"); for ucx and ofi
+  /// several, with commas between; "" leaves it to the link.
   std::string device;
   int peers = 0;  ///< ranks that are likely to be talked to; a hint
   /// tcp keeps no more of one peer's messages that no receive awaits when these take so many bytes.

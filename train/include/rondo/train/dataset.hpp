@@ -81,14 +81,6 @@ struct DatasetShape {
 /// .gz behind the name, or not) in `folder`.
 [[nodiscard]] RONDO_TRAIN_API Dataset read_idx(const std::filesystem::path& folder);
 
-/// CIFAR-10 from its binary files in `folder`, or in its subfolder cifar-10-batches-bin. The five
-/// training files hold equally many images.
-[[nodiscard]] RONDO_TRAIN_API Dataset read_cifar10(const std::filesystem::path& folder);
-
-/// CIFAR-100, with its 100 fine labels, from train.bin and test.bin of its binary version in
-/// `folder`, or in its subfolder cifar-100-binary.
-[[nodiscard]] RONDO_TRAIN_API Dataset read_cifar100(const std::filesystem::path& folder);
-
 /// The JPEG, PNG, PPM and PGM images of `folder`/train/CLASS and `folder`/val/CLASS (or
 /// test/CLASS), for images of `height` x `width` pixels. Classes are numbered in the order of their
 /// names. Only the names are read; images are decoded when a Loader asks for them. Mean and

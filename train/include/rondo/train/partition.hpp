@@ -166,11 +166,6 @@ class RONDO_TRAIN_API Partition {
 /// first input of a chain of stationary-W layers.
 [[nodiscard]] RONDO_TRAIN_API Partition by_channel(tensor::Shape extents, ProcessGrid grid);
 
-/// Samples over the replicas, rows and columns of the image over the ranks of a replica, which are
-/// h_parts * w_parts. Position = h * w_parts + w.
-[[nodiscard]] RONDO_TRAIN_API Partition by_space(tensor::Shape extents, ProcessGrid grid,
-                                                 int h_parts, int w_parts);
-
 /// Samples over the replicas, a replica's box cut by `within` over its ranks in block order. Where
 /// there are fewer blocks than ranks, adjacent ranks hold the same. The ones above are cases of it.
 [[nodiscard]] RONDO_TRAIN_API Partition on_grid(tensor::Shape extents, ProcessGrid grid,

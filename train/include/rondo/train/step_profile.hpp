@@ -59,9 +59,6 @@ class RONDO_TRAIN_API StepProfile {
   [[nodiscard]] std::int64_t first_run() const noexcept { return first_run_; }
   [[nodiscard]] std::int64_t last_run() const noexcept { return last_run_; }
 
-  /// Is a step being recorded?
-  [[nodiscard]] bool recording() const noexcept { return recording_; }
-
   /// Times a part of a step from here to the end of the scope. Without a profile, or outside of its
   /// steps, nothing happens.
   class RONDO_TRAIN_API Part {

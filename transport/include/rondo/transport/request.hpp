@@ -108,8 +108,6 @@ RONDO_TRANSPORT_API void wait_all(std::span<Request> requests);
 /// Waits for at most `limit`. Nothing, too, when that was too short.
 [[nodiscard]] RONDO_TRANSPORT_API std::optional<std::size_t> wait_any_for(
     std::span<Request> requests, std::chrono::nanoseconds limit);
-/// Does not wait. Nothing, too, when none has completed.
-[[nodiscard]] RONDO_TRANSPORT_API std::optional<std::size_t> test_any(std::span<Request> requests);
 
 /// An operation whose arguments were given and checked once, and that is started many times (what
 /// MPI calls persistent). Starting it allocates nothing.

@@ -134,7 +134,8 @@ struct OfiPeer {
 ///   tag: the peer's sends end like others.
 /// - libfabric cancels no send. One that is cancelled gets a moment to end by itself; then the
 ///   connection to its peer is closed (ofi_rxm), or the endpoint where there is no connection to
-///   close. Nothing of it is read after that.
+///   close. Nothing of it is read after that. After a receive that is coming in over TCP, the link
+///   stops.
 class OfiLink final : public Link {
  public:
   explicit OfiLink(const LinkOptions& options);
@@ -187,7 +188,6 @@ class OfiLink final : public Link {
 
   // Giving up.
   bool cancel_alone(OfiMessage& message, const Transfer& transfer) noexcept;
-  void cut_connection(std::int32_t rank, const Transfer& transfer) noexcept;
   bool close_connection(std::int32_t rank) noexcept;
   [[nodiscard]] bool has_posted(std::int32_t rank) noexcept;
   void abandon(OfiMessage& message, std::int32_t error) noexcept;
@@ -210,6 +210,7 @@ class OfiLink final : public Link {
   std::size_t longest_;
   std::int32_t rank_;
   std::int32_t error_ = 0;  // once the endpoint is closed
+  bool is_left_ = false;    // libfabric is not called any more
   CancelPatience patience_;
 };
 

@@ -1,10 +1,9 @@
-// Listening sockets, their addresses as texts, and connecting to them.
+// A listening socket, its address as a text, and connecting to it.
 //
-// A rank listens on each interface that it uses, at a port that the kernel chooses. Its address is
-// "HOST PORT KEY", and " HOST PORT" for each further interface, which is a rail for long messages.
-// The key is 16 random bytes, which a connection must show at its beginning. So a
-// process that finds the port cannot pass for a rank: addresses travel through the store, which
-// tells them to ranks that know the secret of the job.
+// A rank listens on one interface, at a port that the kernel chooses. Its address is "HOST PORT
+// KEY". The key is 16 random bytes, which a connection must show at its beginning. So a process
+// that finds the port cannot pass for a rank: addresses travel through the store, which tells them
+// to ranks that know the secret of the job.
 
 #include "links/tcp/endpoint.hpp"
 
@@ -54,34 +53,17 @@ std::vector<InterfaceAddress> list_addresses() {
   return all;
 }
 
-// The best address of the interfaces that `fits`.
-template <typename Fits>
-std::optional<InterfaceAddress> best_address(std::vector<InterfaceAddress> all, Fits fits) {
-  std::erase_if(all, [&](const InterfaceAddress& one) { return !fits(one.interface); });
-  const auto best = std::ranges::min_element(all, {}, &InterfaceAddress::rank);
-  return best == all.end() ? std::nullopt : std::optional(*best);
-}
-
-// The addresses of each interface of the list, in its order; for "", of one that is not loopback.
-std::vector<InterfaceAddress> find_addresses(const std::string& devices) {
-  const std::vector<InterfaceAddress> all = list_addresses();
-  std::vector<InterfaceAddress> found;
-  const auto add = [&](const std::string& names, auto fits) {
-    const auto best = best_address(all, fits);
-    if (!best) {
-      throw OpenError("tcp over " + names +
-                      ": it has no address, or is down; `rondo info` lists the interfaces");
-    }
-    found.push_back(*best);
-  };
-  if (devices.empty()) {
-    add("any interface", [](const std::string& name) { return name != "lo"; });
+// The best address of interface `name`; for "", of one that is not loopback.
+InterfaceAddress find_address(const std::string& name) {
+  std::vector<InterfaceAddress> all = list_addresses();
+  std::erase_if(all, [&](const InterfaceAddress& one) {
+    return name.empty() ? one.interface == "lo" : one.interface != name;
+  });
+  if (all.empty()) {
+    throw OpenError("tcp over " + (name.empty() ? "any interface" : name) +
+                    ": it has no address, or is down; `rondo info` lists the interfaces");
   }
-  std::istringstream names(devices);
-  for (std::string name; std::getline(names, name, ',');) {
-    add(name, [&](const std::string& other) { return other == name; });
-  }
-  return found;
+  return *std::ranges::min_element(all, {}, &InterfaceAddress::rank);
 }
 
 [[noreturn]] void fail(const std::string& what) {
@@ -173,18 +155,16 @@ int rank_of_address(const sockaddr& address) noexcept {
 }
 
 std::optional<Destination> Destination::parse(const std::string& text,
-                                              const std::vector<std::string>& interfaces) {
+                                              const std::string& interface) {
   std::istringstream words(text);
   std::string host;
   std::string key;
   std::uint16_t port = 0;
   Destination to;
   if (!(words >> host >> port >> key) || !parse_key(key, to.key)) return std::nullopt;
-  do {
-    const auto address = address_of(host, port, interfaces[to.rails.size()]);
-    if (!address) return std::nullopt;
-    to.rails.push_back(*address);
-  } while (to.rails.size() < interfaces.size() && words >> host >> port);
+  const auto address = address_of(host, port, interface);
+  if (!address) return std::nullopt;
+  to.address = *address;
   return to;
 }
 
@@ -195,54 +175,44 @@ Endpoint::Endpoint(const LinkOptions& options)
     throw OpenError("tcp has no transports to choose from, but '" + options.provider +
                     "' was asked for; name it 'tcp' alone");
   }
-  for (const InterfaceAddress& own : find_addresses(options.device)) {
-    listen(own.interface, own.address);
-  }
+  const InterfaceAddress own = find_address(options.device);
+  interface_ = own.interface;
+  listen(own.address);
   if (::getrandom(key_.data(), key_.size(), 0) != static_cast<ssize_t>(key_.size())) {
     fail("the kernel gives no random bytes");
   }
 }
 
-void Endpoint::listen(const std::string& interface, const SocketAddress& address) {
+void Endpoint::listen(const SocketAddress& address) {
   const auto* const bound = reinterpret_cast<const sockaddr*>(&address.storage);
-  shm::Descriptor socket(::socket(bound->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) fail("no socket can be made");
-  if (::bind(socket.get(), bound, address.length) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
-    fail("nothing can listen on " + interface);
+  socket_ =
+      shm::Descriptor(::socket(bound->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_.valid()) fail("no socket can be made");
+  if (::bind(socket(), bound, address.length) != 0 || ::listen(socket(), SOMAXCONN) != 0) {
+    fail("nothing can listen on " + interface_);
   }
-  sockets_.push_back(std::move(socket));
-  interfaces_.push_back(interface);
 }
 
 std::string Endpoint::address() const {
-  std::string text;
-  for (const shm::Descriptor& socket : sockets_) {
-    if (!text.empty()) text += ' ';
-    text += host_of(socket.get()) + " " + std::to_string(port_of(socket.get()));
-    if (&socket == &sockets_.front()) text += " " + hex_of(key_);
-  }
-  return text;
+  return host_of(socket()) + " " + std::to_string(port_of(socket())) + " " + hex_of(key_);
 }
 
 Endpoint::Accepted Endpoint::accept() noexcept {
-  for (const shm::Descriptor& listening : sockets_) {
-    shm::Descriptor socket(
-        ::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const int error = errno;
-    if (socket.valid()) {
-      set_tcp_options(socket.get());
-      return {.socket = std::move(socket)};
-    }
-    // The kernel says so, too, when there is nobody to be accepted.
-    if (is_exhaustion(error) && turn_away(listening.get())) return {.error = error};
+  shm::Descriptor caller(::accept4(socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  const int error = errno;
+  if (caller.valid()) {
+    set_tcp_options(caller.get());
+    return {.socket = std::move(caller)};
   }
+  // The kernel says so, too, when there is nobody to be accepted.
+  if (is_exhaustion(error) && turn_away()) return {.error = error};
   return {};
 }
 
 // The caller would wait for ever for an answer, because the kernel has made the connection.
-bool Endpoint::turn_away(int listening) noexcept {
+bool Endpoint::turn_away() noexcept {
   spare_ = {};
-  shm::Descriptor caller(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
+  shm::Descriptor caller(::accept4(socket(), nullptr, nullptr, SOCK_CLOEXEC));
   const bool was_there = caller.valid();
   caller = {};
   spare_ = shm::Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -253,7 +223,7 @@ bool Endpoint::knows(const ConnectRequest& request) const noexcept {
   std::byte difference{};
   for (std::size_t i = 0; i < key_.size(); ++i) difference |= request.key[i] ^ key_[i];
   return difference == std::byte{} && request.magic == request_magic && request.size == size_ &&
-         request.rank < size_ && request.rail < sockets_.size();
+         request.rank < size_;
 }
 
 shm::Descriptor start_connecting(const SocketAddress& to) noexcept {

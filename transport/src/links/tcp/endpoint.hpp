@@ -31,15 +31,15 @@ struct SocketAddress {
 /// those of IPv6 need the interface of the other side, too.
 [[nodiscard]] int rank_of_address(const sockaddr& address) noexcept;
 
-/// Another rank's listening sockets.
+/// Another rank's listening socket.
 struct Destination {
-  std::vector<SocketAddress> rails;  ///< at least one; rail i is reached by our interface i
+  SocketAddress address{};
   Key key{};
 
-  /// Parses what Endpoint::address() has made, to be reached by `interfaces`; nothing if it is
-  /// something else. Rails that only one of the two sides has are left out.
+  /// Parses what Endpoint::address() has made, to be reached by `interface`; nothing if it is
+  /// something else.
   [[nodiscard]] static std::optional<Destination> parse(const std::string& text,
-                                                        const std::vector<std::string>& interfaces);
+                                                        const std::string& interface);
 };
 
 /// The first bytes of a connection, sent by the rank that has made it. Numbers are in the order of
@@ -49,22 +49,20 @@ struct ConnectRequest {
   Key key{};  ///< of the rank that is called
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
-  std::uint32_t rail = 0;
-  std::uint32_t reserved = 0;
 };
 inline constexpr std::uint64_t request_magic = 0x316F'6C6C'6548'6452;  // "RdHello1"
 /// The answer, if the other rank takes the connection; else it closes it.
 inline constexpr std::uint64_t answer_magic = 0x3165'6D6F'636C'6557;  // "Welcome1"
 
-/// This rank's listening sockets, one on each network interface that it uses.
+/// This rank's listening socket.
 class Endpoint {
  public:
-  /// Listens on each interface of `options.device`; if that is empty, on one that is not loopback.
-  /// Throws OpenError when one of them has no address.
+  /// Listens on the interface `options.device`; if that is empty, on one that is not loopback.
+  /// Throws OpenError when it has no address.
   explicit Endpoint(const LinkOptions& options);
 
-  [[nodiscard]] const std::vector<std::string>& interfaces() const noexcept { return interfaces_; }
-  [[nodiscard]] const std::vector<shm::Descriptor>& sockets() const noexcept { return sockets_; }
+  [[nodiscard]] const std::string& interface() const noexcept { return interface_; }
+  [[nodiscard]] int socket() const noexcept { return socket_.get(); }
   /// For Destination::parse() of other ranks.
   [[nodiscard]] std::string address() const;
 
@@ -80,11 +78,11 @@ class Endpoint {
   [[nodiscard]] bool knows(const ConnectRequest& request) const noexcept;
 
  private:
-  void listen(const std::string& interface, const SocketAddress& address);
-  [[nodiscard]] bool turn_away(int listening) noexcept;
+  void listen(const SocketAddress& address);
+  [[nodiscard]] bool turn_away() noexcept;
 
-  std::vector<shm::Descriptor> sockets_;
-  std::vector<std::string> interfaces_;
+  shm::Descriptor socket_;
+  std::string interface_;
   shm::Descriptor spare_;  // closed to turn a caller away when descriptors have run out
   std::uint32_t size_;
   Key key_{};
@@ -93,7 +91,7 @@ class Endpoint {
 /// A socket that is being connected: it can be written to when it is. Invalid, with errno.
 [[nodiscard]] shm::Descriptor start_connecting(const SocketAddress& to) noexcept;
 
-/// For how long a further connection is tried, and half a request may stay without its rest.
+/// For how long half a request may stay without its rest.
 inline constexpr std::chrono::seconds handshake_limit{5};
 /// The outcome of one step of a handshake.
 enum class HandshakeStep : std::uint8_t {

@@ -34,12 +34,6 @@ constexpr unsigned calls_between_looks = 64;
 // oldest goes when there are more.
 constexpr std::size_t spare_unverified = 128;
 
-std::string names_of(const std::vector<std::string>& interfaces) {
-  std::string text;
-  for (const std::string& name : interfaces) text += (text.empty() ? "" : " and ") + name;
-  return text;
-}
-
 class TcpLink final : public Link {
  public:
   explicit TcpLink(const LinkOptions& options);
@@ -60,7 +54,7 @@ class TcpLink final : public Link {
 
   [[nodiscard]] std::string address() const override { return endpoint_.address(); }
   [[nodiscard]] std::string route() const override {
-    return "tcp: sockets over " + names_of(endpoint_.interfaces());
+    return "tcp: sockets over " + endpoint_.interface();
   }
   [[nodiscard]] std::string error_text(const Transfer& transfer) const override;
 
@@ -79,11 +73,9 @@ class TcpLink final : public Link {
   void look_for_cuts();
   bool look_for_connections();
   bool verify(UnverifiedConnection& connection);
-  [[nodiscard]] std::size_t most_unverified() const noexcept;
   void fail_callers(int error);
   void admit(const ConnectRequest& request, shm::Descriptor socket);
   void watch(Peer& peer);
-  void watch(Peer& peer, std::size_t number);
   void watch(int descriptor, std::uint32_t events, std::uint32_t& watched) noexcept;
   void progress_while(bool (Peer::*is_busy)() const noexcept, Clock::time_point deadline);
 
@@ -94,7 +86,7 @@ class TcpLink final : public Link {
   std::vector<Peer> peers_;  // by rank
   std::vector<int> listed_;  // those that progress() visits; as large as peers_ from the start
   std::vector<UnverifiedConnection> unverified_;  // connections whose request has not been received
-  std::vector<std::uint32_t> watched_;            // of the listening sockets
+  std::uint32_t watched_ = 0;                     // of the listening socket
   unsigned calls_ = 0;
   bool someone_is_awaited_ = false;  // who has no connection
   bool watches_all_ = true;          // false: the kernel refused to watch a socket
@@ -104,8 +96,7 @@ TcpLink::TcpLink(const LinkOptions& options)
     : endpoint_(options),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       rank_(static_cast<std::uint32_t>(options.rank)),
-      peers_(static_cast<std::size_t>(options.size)),
-      watched_(endpoint_.sockets().size()) {
+      peers_(static_cast<std::size_t>(options.size)) {
   if (!epoll_.valid()) {
     throw OpenError("tcp: no epoll descriptor can be made: " +
                     std::generic_category().message(errno));
@@ -134,8 +125,8 @@ void TcpLink::progress_while(bool (Peer::*is_busy)() const noexcept, Clock::time
 }
 
 std::string TcpLink::try_connect(int rank, const std::string& address) {
-  const std::optional<Destination> to = Destination::parse(address, endpoint_.interfaces());
-  if (!to) return "'" + address + "' is not of the form HOST PORT KEY [HOST PORT]...";
+  const std::optional<Destination> to = Destination::parse(address, endpoint_.interface());
+  if (!to) return "'" + address + "' is not of the form HOST PORT KEY";
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size()) return "there is no such rank";
   peers_[static_cast<std::size_t>(rank)].know(*to);
   return {};
@@ -186,7 +177,6 @@ Message* TcpLink::start(Message::Kind kind, int peer, std::uint64_t tag, const s
   message.header = {.tag = tag, .bytes = bytes};
   // A receive writes through the same pointer; a send never does.
   message.data = const_cast<std::byte*>(data);
-  message.bytes = bytes;
   message.sent = 0;
   transfer.begin(&message);
   return &message;
@@ -251,8 +241,7 @@ bool TcpLink::step(int rank, Peer& peer) {
   if (is_making_connection(peer)) {
     return peer.continue_connecting(pools_, request(), rank_ > static_cast<std::uint32_t>(rank));
   }
-  bool moved = peer.is_making_rails() && peer.continue_rails(request());
-  moved = peer.send(pools_) || moved;
+  const bool moved = peer.send(pools_);
   return peer.receive(pools_) || moved;
 }
 
@@ -265,8 +254,7 @@ bool TcpLink::progress() {
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
     moved = step(rank, peer) || moved;
     someone_is_awaited_ = someone_is_awaited_ || peer.state() < Peer::State::open;
-    if (peer.has_outgoing() || peer.awaits() || is_making_connection(peer) ||
-        peer.is_making_rails()) {
+    if (peer.has_outgoing() || peer.awaits() || is_making_connection(peer)) {
       i += 1;
       continue;
     }
@@ -296,11 +284,6 @@ void TcpLink::look_for_cuts() {
   }
 }
 
-// Each peer may have made its connections and compute before it sends the requests.
-std::size_t TcpLink::most_unverified() const noexcept {
-  return peers_.size() * endpoint_.sockets().size() + spare_unverified;
-}
-
 bool TcpLink::look_for_connections() {
   bool moved = false;
   Endpoint::Accepted came = endpoint_.accept();
@@ -308,7 +291,10 @@ bool TcpLink::look_for_connections() {
     moved = true;
     UnverifiedConnection connection{.socket = std::move(came.socket)};
     if (verify(connection)) continue;
-    if (unverified_.size() >= most_unverified()) unverified_.erase(unverified_.begin());
+    // Each peer may have made its connection and compute before it sends the request.
+    if (unverified_.size() >= peers_.size() + spare_unverified) {
+      unverified_.erase(unverified_.begin());
+    }
     unverified_.push_back(std::move(connection));
   }
   if (came.error != 0) {
@@ -355,7 +341,6 @@ void TcpLink::admit(const ConnectRequest& request, shm::Descriptor socket) {
   const auto rank = static_cast<int>(request.rank);
   Peer* const peer = known(rank);
   if (peer == nullptr) return;
-  if (request.rail > 0) return peer->admit_rail(request.rail, std::move(socket));
   const bool own_counts = is_making_connection(*peer) && rank_ < request.rank;
   if (own_counts || peer->state() >= Peer::State::open) return;
   peer->admit(pools_, std::move(socket));
@@ -369,31 +354,20 @@ std::optional<int> TcpLink::arm() {
   look_for_cuts();
   for (const int rank : listed_) watch(peers_[static_cast<std::size_t>(rank)]);
   for (Peer& peer : peers_) {
-    if (!peer.listed && peer.is_watched()) watch(peer);
+    if (!peer.listed && peer.watched != 0) watch(peer);
   }
   for (UnverifiedConnection& connection : unverified_)
     watch(connection.socket.get(), EPOLLIN, connection.watched);
-  for (std::size_t i = 0; i < watched_.size(); ++i) {
-    watch(endpoint_.sockets()[i].get(), EPOLLIN, watched_[i]);
-  }
+  watch(endpoint_.socket(), EPOLLIN, watched_);
   if (!watches_all_) return std::nullopt;
   return epoll_.get();
 }
 
 void TcpLink::watch(Peer& peer) {
   std::uint32_t events = 0;
-  if (peer.state() == Peer::State::handshake || peer.reads(0)) events |= EPOLLIN;
-  if (peer.state() == Peer::State::connecting || peer.writes(0)) events |= EPOLLOUT;
+  if (peer.state() == Peer::State::handshake || peer.reads()) events |= EPOLLIN;
+  if (peer.state() == Peer::State::connecting || peer.writes()) events |= EPOLLOUT;
   if (peer.descriptor() >= 0) watch(peer.descriptor(), events, peer.watched);
-  for (std::size_t i = 0; i < peer.rails().size(); ++i) watch(peer, i + 1);
-}
-
-void TcpLink::watch(Peer& peer, std::size_t number) {
-  Rail& rail = peer.rails()[number - 1];
-  std::uint32_t events = 0;
-  if (rail.state() == Rail::State::handshake || peer.reads(number)) events |= EPOLLIN;
-  if (rail.state() == Rail::State::connecting || peer.writes(number)) events |= EPOLLOUT;
-  if (rail.descriptor() >= 0) watch(rail.descriptor(), events, rail.watched);
 }
 
 // The kernel tells of lost connections even when it was asked for nothing: so such sockets are

@@ -8,9 +8,6 @@
 // Several short messages are written by one call, and read by one call: what is not yet the
 // awaited message's lands in a buffer. The bytes of a long message are read straight into the
 // memory of its receive, and the same call reads what follows into the buffer.
-//
-// A message that is divided among rails is written and read alone: its header and first stripe in
-// the stream, each other stripe over its rail.
 
 #include "links/tcp/peer.hpp"
 
@@ -33,6 +30,10 @@ namespace rondo::transport::tcp {
 namespace {
 
 constexpr std::size_t most_messages_at_once = 16;
+// One call reads or writes at most so much. With more, what is under way in both directions falls
+// out of the caches: calls of 512 KiB halved the speed of an allreduce of 1 MiB between two
+// network namespaces of one machine.
+constexpr std::size_t most_at_once = std::size_t{64} << 10U;
 // The most that is copied of a message that is cancelled half sent.
 constexpr std::size_t most_copied = std::size_t{16} << 20U;
 
@@ -53,11 +54,6 @@ bool is_cut_off(int socket) noexcept {
 // refuses it instead.
 bool is_closed_by_peer(int error) noexcept { return error == EPIPE || error == ECONNRESET; }
 
-bool is_unacknowledged(int socket) noexcept {
-  int bytes = 0;
-  return ::ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes > 0;
-}
-
 }  // namespace
 
 void end(Pools& pools, Message& message, Failure failure, std::size_t bytes) noexcept {
@@ -68,23 +64,20 @@ void end(Pools& pools, Message& message, Failure failure, std::size_t bytes) noe
   pools.messages.release(message);
 }
 
-// A copy ends where the stripe does.
-std::span<const std::byte> Message::rest(std::size_t rail, std::size_t done) const noexcept {
-  const Stripe stripe = header.stripe(rail);
-  const std::size_t left = stripe.size() - done;
-  const std::byte* const end =
-      kept.empty() ? data + stripe.end : kept[rail].data() + kept[rail].size();
+// A copy ends where the message does.
+std::span<const std::byte> Message::rest() const noexcept {
+  const std::size_t left = header.bytes - (sent < sizeof(Header) ? 0 : sent - sizeof(Header));
+  const std::byte* const end = kept.empty() ? data + header.bytes : kept.data() + kept.size();
   return {end - left, left};
 }
 
 void Peer::know(const Destination& destination) noexcept {
   destination_ = destination;
-  rails_.resize(destination_.rails.size() - 1);
   if (state_ == State::unknown) state_ = State::apart;
 }
 
 void Peer::connect(Pools& pools) noexcept {
-  socket_ = start_connecting(destination_.rails.front());
+  socket_ = start_connecting(destination_.address);
   if (!socket_.valid()) return fail(pools, failure_of(errno));
   state_ = State::connecting;
 }
@@ -99,7 +92,6 @@ bool Peer::continue_connecting(Pools& pools, ConnectRequest request, bool yields
     state_ = State::handshake;
   } else if (step == HandshakeStep::done) {
     open(std::move(socket_), pools);
-    make_rails();
   } else if (yields && (!connects || (step == HandshakeStep::failed && is_closed_by_peer(errno)))) {
     socket_ = {};
     watched = 0;
@@ -119,37 +111,6 @@ void Peer::connect_again(Pools& pools, std::chrono::steady_clock::time_point now
 // If the peer has gone already, an own attempt will find out.
 void Peer::admit(Pools& pools, shm::Descriptor socket) noexcept {
   if (send_answer(socket.get())) open(std::move(socket), pools);
-}
-
-void Peer::make_rails() noexcept {
-  if (state_ != State::open) return;
-  for (std::size_t i = 0; i < rails_.size(); ++i) rails_[i].connect(destination_.rails[i + 1]);
-}
-
-bool Peer::is_making_rails() const noexcept {
-  return std::ranges::any_of(rails_, &Rail::is_being_made);
-}
-
-bool Peer::continue_rails(ConnectRequest request) noexcept {
-  bool moved = false;
-  request.key = destination_.key;
-  for (std::size_t i = 0; i < rails_.size(); ++i) {
-    request.rail = static_cast<std::uint32_t>(i + 1);
-    if (rails_[i].is_being_made()) moved = rails_[i].continue_connecting(request) || moved;
-  }
-  return moved;
-}
-
-void Peer::admit_rail(std::size_t rail, shm::Descriptor socket) noexcept {
-  if (state_ != State::open || rail == 0 || rail > rails_.size()) return;
-  if (rails_[rail - 1].state() == Rail::State::apart) rails_[rail - 1].admit(std::move(socket));
-}
-
-// Counts the rails that are open without a gap, and the first connection.
-std::size_t Peer::open_rails() const noexcept {
-  const auto end = std::ranges::find_if(
-      rails_, [](const Rail& rail) { return rail.state() != Rail::State::open; });
-  return static_cast<std::size_t>(end - rails_.begin()) + 1;
 }
 
 void Peer::open(shm::Descriptor socket, Pools& pools) noexcept {
@@ -175,7 +136,7 @@ void Peer::post_receive(Pools& pools, Message& message) noexcept {
   if (aside == nullptr) {
     posted_.push(message);
   } else {
-    const bool fits = aside->data.size() <= message.bytes;
+    const bool fits = aside->data.size() <= message.header.bytes;
     if (fits) std::ranges::copy(aside->data, message.data);
     end(pools, message, fits ? Failure::none : Failure::truncated, aside->data.size());
     release(pools, *aside);
@@ -193,21 +154,13 @@ void Peer::release(Pools& pools, Unexpected& aside) noexcept {
 // A message that is half here comes before all of its tag that follow it.
 void Peer::join_arriving(Pools& pools, Message& message) noexcept {
   Unexpected& aside = *std::exchange(arriving_.aside, nullptr);
-  if (arriving_.header.bytes <= message.bytes) {
-    copy_arrived(aside.data.data(), message.data);
+  if (arriving_.header.bytes <= message.header.bytes) {
+    std::copy_n(aside.data.data(), arriving_.moved, message.data);
     arriving_.receive = &message;
   } else {
     end(pools, message, Failure::truncated, arriving_.header.bytes);
   }
   release(pools, aside);
-}
-
-void Peer::copy_arrived(const std::byte* from, std::byte* to) const noexcept {
-  std::copy_n(from, arriving_.moved, to);
-  for (std::size_t rail = 1; rail < arriving_.header.rails; ++rail) {
-    const std::size_t begin = arriving_.header.stripe(rail).begin;
-    std::copy_n(from + begin, rails_[rail - 1].received, to + begin);
-  }
 }
 
 // The peer must get the rest of a message that has begun, or it could read nothing more.
@@ -222,26 +175,14 @@ void Peer::cancel(Pools& pools, Message& message) noexcept {
     outgoing_.extract(same);
     return end(pools, message, Failure::cancelled, 0);
   }
-  std::size_t bytes = 0;
-  for (std::size_t rail = 0; rail < message.header.rails; ++rail)
-    bytes += rest(message, rail).size();
-  if (bytes > most_copied) return fail(pools, Failure::given_up);
+  const auto rest = message.rest();
+  if (rest.size() > most_copied) return fail(pools, Failure::given_up);
   try {
-    std::vector<std::vector<std::byte>> kept;
-    for (std::size_t rail = 0; rail < message.header.rails; ++rail) {
-      const auto left = rest(message, rail);
-      kept.emplace_back(left.begin(), left.end());
-    }
-    message.kept = std::move(kept);
+    message.kept.assign(rest.begin(), rest.end());
   } catch (const std::bad_alloc&) {
     return fail(pools, Failure::no_memory);
   }
   std::exchange(message.transfer, nullptr)->end(static_cast<std::int32_t>(Failure::cancelled), 0);
-}
-
-// The rest of a message that has begun, so that it is the one that the rails carry.
-std::span<const std::byte> Peer::rest(const Message& front, std::size_t rail) const noexcept {
-  return front.rest(rail, rail == 0 ? front.sent_here() : rails_[rail - 1].sent);
 }
 
 void Peer::discard(Pools& pools, std::uint64_t tag, std::uint64_t mask) {
@@ -256,49 +197,25 @@ bool Peer::is_discarded(std::uint64_t tag) const noexcept {
   return std::ranges::any_of(discarded_, [tag](const Tags& tags) { return tags.fit(tag); });
 }
 
-bool Peer::send(Pools& pools) noexcept {
-  const bool moved = write_stream(pools);
-  return write_rails(pools) || moved;
-}
-
-bool Peer::rails_have(const Header& header, std::size_t Rail::* moved) const noexcept {
-  for (std::size_t rail = 1; rail < header.rails; ++rail) {
-    if (rails_[rail - 1].*moved < header.stripe(rail).size()) return false;
-  }
-  return true;
-}
-
-// A message that is divided goes over its rails once its header has gone.
-bool Peer::writes(std::size_t rail) const noexcept {
-  if (state_ != State::open || outgoing_.empty()) return false;
-  const Message& front = *outgoing_.front();
-  if (rail == 0) return front.sent < sizeof(Header) + front.header.here();
-  return front.sent > 0 && rail < front.header.rails &&
-         rails_[rail - 1].sent < front.header.stripe(rail).size();
-}
-
 // Header and bytes of as many messages as one call takes.
-bool Peer::write_stream(Pools& pools) noexcept {
-  if (!writes(0)) return false;
+bool Peer::send(Pools& pools) noexcept {
+  if (!writes()) return false;
   std::array<iovec, 2 * most_messages_at_once> parts{};
   std::size_t count = 0;
   std::size_t bytes = 0;
   for (Message* message = outgoing_.front(); message != nullptr; message = message->next) {
     if (count + 2 > parts.size() || bytes >= most_at_once) break;
     Header& header = message->header;
-    if (message->sent == 0) header.rails = rails_for(header.bytes, open_rails());
-    const bool is_divided = header.rails > 1;
-    if (is_divided && message != outgoing_.front()) break;
     if (const std::size_t sent = message->sent; sent < sizeof(Header)) {
       parts[count++] = {reinterpret_cast<std::byte*>(&header) + sent, sizeof(Header) - sent};
     }
-    const auto rest = message->rest(0, message->sent_here());
+    const auto rest = message->rest();
     const std::size_t part = std::min(rest.size(), most_at_once);
     // The kernel only reads it.
     if (part > 0) parts[count++] = {const_cast<std::byte*>(rest.data()), part};
     bytes += part;
     // Later messages must not overtake the rest of a message that was cut.
-    if (is_divided || part < rest.size()) break;
+    if (part < rest.size()) break;
   }
   msghdr call{};
   call.msg_iov = parts.data();
@@ -316,36 +233,14 @@ bool Peer::write_stream(Pools& pools) noexcept {
 void Peer::account_sent(Pools& pools, std::size_t bytes) noexcept {
   while (bytes > 0) {
     Message& message = *outgoing_.front();
-    const std::size_t whole = sizeof(Header) + message.header.here();
+    const std::size_t whole = sizeof(Header) + message.header.bytes;
     const std::size_t part = std::min(bytes, whole - message.sent);
     message.sent += part;
     bytes -= part;
-    if (message.sent < whole || !rails_have(message.header, &Rail::sent)) return;
-    end_front(pools);
+    if (message.sent < whole) return;
+    outgoing_.pop();
+    end(pools, message, Failure::none, message.header.bytes);
   }
-}
-
-// The header has said what comes: without it the peer could read nothing more.
-bool Peer::write_rails(Pools& pools) noexcept {
-  bool moved = false;
-  for (std::size_t rail = 1; rail <= rails_.size(); ++rail) {
-    if (!writes(rail)) continue;
-    const Message& front = *outgoing_.front();
-    const auto written = rails_[rail - 1].write(rest(front, rail));
-    if (!written) {
-      fail(pools, failure_of(errno));
-      return true;
-    }
-    moved = moved || *written > 0;
-    if (!writes(0) && rails_have(front.header, &Rail::sent)) end_front(pools);
-  }
-  return moved;
-}
-
-void Peer::end_front(Pools& pools) noexcept {
-  Message& message = outgoing_.pop();
-  for (Rail& rail : rails_) rail.sent = 0;
-  end(pools, message, Failure::none, message.bytes);
 }
 
 std::byte* Peer::Arriving::data() const noexcept {
@@ -354,20 +249,7 @@ std::byte* Peer::Arriving::data() const noexcept {
 }
 
 bool Peer::receive(Pools& pools) noexcept {
-  const bool moved = read_rails(pools);
-  return read_stream(pools) || moved;
-}
-
-// The stream rests while stripes of the message that it has brought are still on their rails.
-bool Peer::reads(std::size_t rail) const noexcept {
-  if (state_ != State::open || !awaits()) return false;
-  if (rail == 0) return !held_back_ && (!arriving_.active || arriving_.left() > 0);
-  return arriving_.active && rail < arriving_.header.rails &&
-         rails_[rail - 1].received < arriving_.header.stripe(rail).size();
-}
-
-bool Peer::read_stream(Pools& pools) noexcept {
-  if (!reads(0)) return false;
+  if (!reads()) return false;
   std::array<iovec, 2> parts{};
   std::size_t count = 0;
   std::size_t direct = 0;
@@ -395,25 +277,6 @@ bool Peer::read_stream(Pools& pools) noexcept {
   return true;
 }
 
-// A rail that this side has made may still wait for its answer; what comes over it comes after.
-bool Peer::read_rails(Pools& pools) noexcept {
-  bool moved = false;
-  for (std::size_t rail = 1; rail <= rails_.size(); ++rail) {
-    Rail& from = rails_[rail - 1];
-    if (!reads(rail) || from.is_being_made()) continue;
-    const Stripe stripe = arriving_.header.stripe(rail);
-    std::byte* const into = arriving_.data();
-    const auto got = from.read(into == nullptr ? nullptr : into + stripe.begin, stripe.size());
-    if (!got) {
-      fail(pools, errno == 0 ? Failure::closed : failure_of(errno));
-      return true;
-    }
-    moved = moved || *got > 0;
-    if (arriving_.left() == 0 && rails_have(arriving_.header, &Rail::received)) parse(pools);
-  }
-  return moved;
-}
-
 // Goes on as long as the buffer has something that is awaited.
 bool Peer::parse(Pools& pools) noexcept {
   bool moved = false;
@@ -426,7 +289,7 @@ bool Peer::parse(Pools& pools) noexcept {
       }
       parsed_ += part;
       arriving_.moved += part;
-      if (arriving_.left() > 0 || !rails_have(arriving_.header, &Rail::received)) return moved;
+      if (arriving_.left() > 0) return moved;
       end_arriving(pools);
       moved = true;
     }
@@ -440,18 +303,14 @@ bool Peer::parse(Pools& pools) noexcept {
 bool Peer::begin_arriving(Pools& pools) noexcept {
   Header header;
   std::memcpy(&header, buffer_->data() + parsed_, sizeof(Header));
-  const auto& [tag, bytes, rails] = header;
-  if (rails < 1 || rails > rails_.size() + 1) {
-    fail(pools, failure_of(EPROTO));
-    return false;
-  }
+  const auto& [tag, bytes] = header;
   Message* const receive =
       posted_.extract([&](const Message& other) { return other.header.tag == tag; });
   held_back_ = receive == nullptr && kept_ >= most_kept_ && !is_discarded(tag);
   if (held_back_) return false;
   arriving_ = {.active = true, .header = header};
   parsed_ += sizeof(Header);
-  if (receive != nullptr && bytes > receive->bytes) {
+  if (receive != nullptr && bytes > receive->header.bytes) {
     end(pools, *receive, Failure::truncated, bytes);
   } else if (receive != nullptr) {
     arriving_.receive = receive;
@@ -472,41 +331,24 @@ bool Peer::begin_arriving(Pools& pools) noexcept {
 
 void Peer::end_arriving(Pools& pools) noexcept {
   const Arriving done = std::exchange(arriving_, {});
-  for (Rail& rail : rails_) rail.received = 0;
   if (done.receive != nullptr) end(pools, *done.receive, Failure::none, done.header.bytes);
   if (done.aside != nullptr) unexpected_.push(*done.aside);
 }
 
 void Peer::finish_sending() const noexcept {
-  if (state_ != State::open) return;
-  ::shutdown(socket_.get(), SHUT_WR);
-  for (const Rail& rail : rails_) ::shutdown(rail.descriptor(), SHUT_WR);
+  if (state_ == State::open) ::shutdown(socket_.get(), SHUT_WR);
 }
 
 bool Peer::has_unacknowledged() const noexcept {
-  if (state_ != State::open) return false;
-  return is_unacknowledged(socket_.get()) || std::ranges::any_of(rails_, [](const Rail& rail) {
-           return is_unacknowledged(rail.descriptor());
-         });
+  int bytes = 0;
+  return state_ == State::open && ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 void Peer::give_up_if_cut_off(Pools& pools) noexcept {
-  if (state_ != State::open) return;
-  const auto is_lost = [](const Rail& rail) {
-    return rail.state() == Rail::State::open && is_cut_off(rail.descriptor());
-  };
-  if (is_cut_off(socket_.get()) || std::ranges::any_of(rails_, is_lost)) {
-    fail(pools, failure_of(ETIMEDOUT));
-  }
-}
-
-bool Peer::is_watched() const noexcept {
-  return watched != 0 ||
-         std::ranges::any_of(rails_, [](const Rail& rail) { return rail.watched != 0; });
+  if (state_ == State::open && is_cut_off(socket_.get())) fail(pools, failure_of(ETIMEDOUT));
 }
 
 void Peer::fail_sends(Pools& pools, Failure failure) noexcept {
-  for (Rail& rail : rails_) rail.sent = 0;
   while (!outgoing_.empty()) end(pools, outgoing_.pop(), failure, 0);
 }
 
@@ -516,7 +358,6 @@ void Peer::fail(Pools& pools, Failure failure) noexcept {
   failure_ = failure;
   socket_ = {};
   watched = 0;
-  for (Rail& rail : rails_) rail.close();
   fail_sends(pools, failure);
   if (arriving_.receive != nullptr) end(pools, *arriving_.receive, failure, 0);
   if (arriving_.aside != nullptr) release(pools, *arriving_.aside);

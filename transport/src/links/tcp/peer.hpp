@@ -10,7 +10,6 @@
 
 #include "links/fifo.hpp"
 #include "links/tcp/endpoint.hpp"
-#include "links/tcp/rail.hpp"
 #include "memory/memory.hpp"
 #include "message/link.hpp"
 
@@ -32,17 +31,10 @@ enum class Failure : std::int32_t {
   return static_cast<Failure>(error_number);
 }
 
-/// The header of each message in the stream of the first connection.
+/// The header of each message; its bytes follow.
 struct Header {
   std::uint64_t tag = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t rails = 1;  ///< among which its bytes are divided; the first stripe follows here
-
-  /// How many of its bytes follow the header.
-  [[nodiscard]] std::size_t here() const noexcept { return stripe(0).size(); }
-  [[nodiscard]] Stripe stripe(std::size_t rail) const noexcept {
-    return stripe_of(bytes, rails, rail);
-  }
 };
 
 /// A posted send or receive.
@@ -52,20 +44,14 @@ struct Message {
   Transfer* transfer = nullptr;  ///< null once it has been cancelled
   Kind kind = Kind::send;
   int peer = 0;
-  Header header{};            ///< a receive has the tag alone
-  std::byte* data = nullptr;  ///< a send's is only read
-  std::size_t bytes = 0;      ///< of the memory
-  std::size_t sent = 0;       ///< of the header and of what follows it, together
-  /// When it was cancelled half sent: for each rail a copy of what was left of its stripe.
-  std::vector<std::vector<std::byte>> kept{};
+  Header header{};                ///< a receive's has the bytes of its memory
+  std::byte* data = nullptr;      ///< a send's is only read
+  std::size_t sent = 0;           ///< of the header and of what follows it, together
+  std::vector<std::byte> kept{};  ///< a copy of what was left, when it was cancelled half sent
   Message* next = nullptr;
 
-  /// How much of what follows the header has been sent.
-  [[nodiscard]] std::size_t sent_here() const noexcept {
-    return sent < sizeof(Header) ? 0 : sent - sizeof(Header);
-  }
-  /// The rest that is to be sent over `rail` when `done` bytes of its stripe have been sent.
-  [[nodiscard]] std::span<const std::byte> rest(std::size_t rail, std::size_t done) const noexcept;
+  /// The bytes behind the header that have not been sent.
+  [[nodiscard]] std::span<const std::byte> rest() const noexcept;
 };
 
 /// A message that came before its receive.
@@ -92,10 +78,6 @@ void end(Pools& pools, Message& message, Failure failure, std::size_t bytes) noe
 /// from the kernel straight to where its receive wants it. One that comes while a receive of
 /// another tag is awaited is kept, until those kept have so many bytes that no more are taken: then
 /// receives for them must be posted first.
-///
-/// The side that has made the connection makes one more over each further interface, a rail, once
-/// the first is open. Long messages are divided among the rails that are open; the next message
-/// begins when all stripes of one are through. Where a rail cannot be made, the first carries all.
 class Peer {
  public:
   enum class State : std::uint8_t {
@@ -125,16 +107,11 @@ class Peer {
   /// Takes the connection that the peer has made, and gives up an own attempt.
   void admit(Pools& pools, shm::Descriptor socket) noexcept;
 
-  [[nodiscard]] bool is_making_rails() const noexcept;
-  /// Goes on with the rails that this side makes. True if anything changed.
-  bool continue_rails(ConnectRequest request) noexcept;
-  void admit_rail(std::size_t rail, shm::Descriptor socket) noexcept;
-  /// For the link to watch: rail 1 is the first of them.
-  [[nodiscard]] std::vector<Rail>& rails() noexcept { return rails_; }
-  /// Would receive() read rail `rail` now, and send() write it? Rail 0 is the first connection.
-  [[nodiscard]] bool reads(std::size_t rail) const noexcept;
-  [[nodiscard]] bool writes(std::size_t rail) const noexcept;
-  [[nodiscard]] bool is_watched() const noexcept;
+  /// Would receive() read now, and send() write?
+  [[nodiscard]] bool reads() const noexcept {
+    return state_ == State::open && awaits() && !held_back_;
+  }
+  [[nodiscard]] bool writes() const noexcept { return state_ == State::open && !outgoing_.empty(); }
 
   void post_send(Message& message) noexcept { outgoing_.push(message); }
   void post_receive(Pools& pools, Message& message) noexcept;
@@ -176,12 +153,12 @@ class Peer {
   struct Arriving {
     bool active = false;
     Header header{};
-    std::size_t moved = 0;  // of the bytes that follow the header
+    std::size_t moved = 0;  // of its bytes
     Message* receive = nullptr;
     Unexpected* aside = nullptr;
 
     [[nodiscard]] std::byte* data() const noexcept;  // null: it goes nowhere
-    [[nodiscard]] std::size_t left() const noexcept { return header.here() - moved; }
+    [[nodiscard]] std::size_t left() const noexcept { return header.bytes - moved; }
   };
   struct Tags {
     std::uint64_t tag = 0;
@@ -189,21 +166,9 @@ class Peer {
     [[nodiscard]] bool fit(std::uint64_t other) const noexcept { return (other & mask) == tag; }
   };
 
-  [[nodiscard]] std::span<const std::byte> rest(const Message& front,
-                                                std::size_t rail) const noexcept;
   void open(shm::Descriptor socket, Pools& pools) noexcept;
-  void make_rails() noexcept;
-  [[nodiscard]] std::size_t open_rails() const noexcept;
-  bool write_stream(Pools& pools) noexcept;
-  bool write_rails(Pools& pools) noexcept;
-  bool read_stream(Pools& pools) noexcept;
-  bool read_rails(Pools& pools) noexcept;
-  // Have the rails sent, or received, all their stripes of a message?
-  [[nodiscard]] bool rails_have(const Header& header, std::size_t Rail::* moved) const noexcept;
   void join_arriving(Pools& pools, Message& message) noexcept;
-  void copy_arrived(const std::byte* from, std::byte* to) const noexcept;
   void fail_sends(Pools& pools, Failure failure) noexcept;
-  void end_front(Pools& pools) noexcept;
   void account_sent(Pools& pools, std::size_t bytes) noexcept;
   bool parse(Pools& pools) noexcept;
   bool begin_arriving(Pools& pools) noexcept;
@@ -216,7 +181,6 @@ class Peer {
   std::chrono::steady_clock::time_point refused_at_;  // since when the state is `yielding`
   Failure failure_ = Failure::none;
   shm::Descriptor socket_;
-  std::vector<Rail> rails_;  // as many as both sides can have
 
   Fifo<Message> outgoing_;  // the first may be half written
   Fifo<Message> posted_;    // receives without a message
