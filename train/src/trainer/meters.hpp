@@ -126,18 +126,23 @@ struct Traffic {
 /// Bytes that this rank has moved: through shared memory, and in messages.
 [[nodiscard]] std::uint64_t bytes_moved(const transport::World& world);
 
-/// Measures from start() to read(). The trainer's own few bytes, moved between begin_bookkeeping()
-/// and end_bookkeeping(), count as time and not as bytes.
+/// Measures from start() to read(). The few bytes by which a run watches itself (flags,
+/// checkpoints) are no cost of its update scheme: they count as time and not as bytes.
 class TrafficMeter {
  public:
   explicit TrafficMeter(const transport::World& world) noexcept : world_(world) {}
 
   /// `before`: what the epoch had when its run was interrupted.
   void start(const Traffic& before = {});
-  void begin_bookkeeping();
-  void end_bookkeeping();
   /// So many bytes that are being moved are the trainer's own.
-  void leave_out(std::uint64_t bytes) noexcept { bookkeeping_bytes_ += bytes; }
+  void leave_out(std::uint64_t bytes) noexcept { own_bytes_ += bytes; }
+  /// The bytes that `work` moves are.
+  template <typename Work>
+  void leave_out_of(const Work& work) {
+    const std::uint64_t before = bytes_moved(world_);
+    work();
+    leave_out(bytes_moved(world_) - before);
+  }
   [[nodiscard]] Traffic read() const;
 
  private:
@@ -145,8 +150,7 @@ class TrafficMeter {
   std::chrono::steady_clock::time_point began_;
   transport::Counters at_start_;
   Traffic before_;
-  std::uint64_t bookkeeping_from_ = 0;
-  std::uint64_t bookkeeping_bytes_ = 0;
+  std::uint64_t own_bytes_ = 0;  // the trainer's
 };
 
 }  // namespace rondo::train

@@ -422,10 +422,6 @@ void RunLog::start(const StartEvent& event, const Experiment& experiment) {
   if (file_) file_->write(event);
 }
 
-void RunLog::step(const StepEvent& event) {
-  if (file_) file_->write(event);
-}
-
 void RunLog::progress(const Progress& progress) const {
   if (active_ && observer_.on_progress) observer_.on_progress(progress);
 }
@@ -435,14 +431,6 @@ void RunLog::epoch(const EpochMetrics& metrics) {
   best_accuracy_ = std::max(best_accuracy_, metrics.accuracy);
   if (file_) file_->write(metrics);
   if (active_ && observer_.on_epoch) observer_.on_epoch(metrics);
-}
-
-void RunLog::window(const sync::LazyWindow& event) {
-  if (file_) file_->write(event);
-}
-
-void RunLog::round(const sync::Round& event) {
-  if (file_) file_->write(event);
 }
 
 // Every turn goes to both files: for people as an event, for a replay as a line of the trace. A

@@ -142,11 +142,13 @@ class RunLog {
   void start(const StartEvent& event, const Experiment& experiment);
   /// As start(), of a run that goes on from a checkpoint. `file_goes_on`: it has a start event.
   void start(const ResumeEvent& resumed, bool file_goes_on, const Experiment& experiment);
-  void step(const StepEvent& event);
+  /// An event that goes to the file alone.
+  template <typename Event>
+  void write(const Event& event) {
+    if (file_) file_->write(event);
+  }
   void progress(const Progress& progress) const;
   void epoch(const EpochMetrics& metrics);
-  void window(const sync::LazyWindow& event);
-  void round(const sync::Round& event);
   /// The run goes on in its folder, whose metrics.jsonl was as `part` says; what was written later
   /// is cut off. A note where it is not as it was: lines that cannot be read are then in
   /// metrics.jsonl.damaged, and the others stay.

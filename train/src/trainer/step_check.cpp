@@ -66,6 +66,7 @@ void StepCheck::note_not_finite_gradient(const std::string& layer, std::int64_t 
 }
 
 void StepCheck::exchange_flags(bool finite, std::int64_t step) {
+  parts_.traffic.leave_out(flags_.bytes());
   const StepFlags all = flags_.exchange({.request = own_request(), .not_finite = finite ? 0 : 1});
   requested_ = all.request;
   if (all.not_finite == 0) return;
@@ -93,18 +94,18 @@ void StepCheck::note_flags(bool finite, std::int64_t step) {
   noted_ += 1;
 }
 
-bool StepCheck::begin_exchange(bool met) {
-  if (!met && noted_ < next_after_) return false;
+void StepCheck::begin_exchange(bool met) {
+  if (!met && noted_ < next_after_) return;
+  parts_.traffic.leave_out(flags_.bytes());
   flags_.note({.steps = count_steps()});
   flags_.begin();
-  return true;
 }
 
-bool StepCheck::settle_flags(std::int64_t next) {
+void StepCheck::settle_flags(std::int64_t next) {
   take(flags_.settle(), next);
-  if (noted_ == 0) return false;
+  if (noted_ == 0) return;
+  parts_.traffic.leave_out(flags_.bytes());
   take(flags_.exchange({.steps = count_steps()}), next);
-  return true;
 }
 
 // How many of this rank's steps take an interval, by those since the exchange before.

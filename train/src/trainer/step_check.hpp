@@ -13,6 +13,7 @@
 #include "trainer/agreement.hpp"
 #include "trainer/batch_iterator.hpp"
 #include "trainer/grid_membership.hpp"
+#include "trainer/meters.hpp"
 
 namespace rondo::train {
 
@@ -25,6 +26,7 @@ class StepCheck {
     const GridMembership& grid;
     Executor& executor;
     BatchIterator& batches;
+    TrafficMeter& traffic;                       ///< leaves out what an exchange moves
     const std::function<RunRequest()>& request;  ///< see TrainerOptions
   };
 
@@ -53,13 +55,11 @@ class StepCheck {
   /// Collective.
   void note_flags(bool finite, std::int64_t step);
   /// After the update: begins to exchange what was noted, if the ranks `met` in it, alike on all,
-  /// or some time has passed. Collective. True if it has begun.
-  bool begin_exchange(bool met);
+  /// or some time has passed. Collective.
+  void begin_exchange(bool met);
   /// Between two steps, of which `next` is the second, where ranks meet anyway: exchanges what was
-  /// noted and is not known yet. Collective. True if that moved something.
-  bool settle_flags(std::int64_t next);
-  /// Which an exchange moves on this rank.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return flags_.bytes(); }
+  /// noted and is not known yet. Collective.
+  void settle_flags(std::int64_t next);
 
   // What was requested: the greatest of all ranks.
 

@@ -217,9 +217,7 @@ void Trainer::run_step() {
   exchange_flags(sums, alone);
   finish_step();
   // Which step ends a round and waits for its average, all ranks know alike.
-  if (alone && check_->begin_exchange(!traces_.rounds.empty())) {
-    traffic_.leave_out(check_->bytes());
-  }
+  if (alone) check_->begin_exchange(!traces_.rounds.empty());
   ++run_.step;
   losses_.add(run_.step, sums);
   if (options_.on_step) options_.on_step();
@@ -265,12 +263,7 @@ bool Trainer::steps_alone() const {
 void Trainer::exchange_flags(const LossSums& sums, bool alone) {
   const bool finite = std::isfinite(sums.loss) && !link_->not_finite();
   if (alone) return check_->note_flags(finite, run_.step);
-  traffic_.leave_out(check_->bytes());
   check_->exchange_flags(finite, run_.step);
-}
-
-void Trainer::settle_flags() {
-  if (check_->settle_flags(run_.step)) traffic_.leave_out(check_->bytes());
 }
 
 // Waits for the reductions that backward has not hidden, and updates the parameters.
@@ -305,11 +298,11 @@ void Trainer::run_paced_steps() {
   } while (!scheme_->pace()->parked);
   // The samples that ranks have pulled differ; the rank that pushed last has pulled all.
   std::array samples{paced_samples()};
-  traffic_.begin_bookkeeping();
-  world_.communicator()
-      .allreduce(std::span<std::int64_t>(samples), transport::ReduceOp::max)
-      .wait();
-  traffic_.end_bookkeeping();
+  traffic_.leave_out_of([&] {
+    world_.communicator()
+        .allreduce(std::span<std::int64_t>(samples), transport::ReduceOp::max)
+        .wait();
+  });
   run_.step = step_at(samples[0]);
   report_pushes();
 }
@@ -336,9 +329,7 @@ void Trainer::run_paced_step() {
 void Trainer::report_pushes() {
   // All ranks of a replica take the same turns.
   if (!grid_.reports_for_replica()) traces_.pushes.clear();
-  traffic_.begin_bookkeeping();
-  log_.pushes(gather_pushes(world_, traces_.pushes));
-  traffic_.end_bookkeeping();
+  traffic_.leave_out_of([&] { log_.pushes(gather_pushes(world_, traces_.pushes)); });
   traces_.pushes.clear();
 }
 
@@ -412,7 +403,7 @@ void Trainer::remove_model() const {
 }
 
 LossSums Trainer::reduce_losses() {
-  settle_flags();  // they name the layer, if a loss is not finite
+  check_->settle_flags(run_.step);  // they name the layer, if a loss is not finite
   // Nothing of this step may be under way: what moves later counts for what comes later.
   complete_parameters();
   const LossSums window = losses_.reduce();

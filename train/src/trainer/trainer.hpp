@@ -138,7 +138,6 @@ class Trainer {
   LossSums compute(BatchIterator& batches, std::int64_t step);
   [[nodiscard]] bool steps_alone() const;
   void exchange_flags(const LossSums& sums, bool alone);
-  void settle_flags();
   void finish_step();
 
   // Checkpoints: trainer_checkpoint.cpp.

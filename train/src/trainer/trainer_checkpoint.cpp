@@ -245,7 +245,7 @@ void Trainer::end_step() {
     check_->postpone_request();
     return;
   }
-  settle_flags();  // nothing that is not finite is kept
+  check_->settle_flags(run_.step);  // nothing that is not finite is kept
   const RunRequest request = check_->take_request();
   stopped_ = request == RunRequest::checkpoint_and_stop;
   save_checkpoint(now());
@@ -313,9 +313,7 @@ void Trainer::save_checkpoint(const Moment& moment) {
                  .token_trace_bytes = moment.token_trace_bytes};
   // Between epochs the accuracy is that of these parameters; within one it would be an older one.
   if (!run_.epoch_open) about.accuracy = run_.last_epoch.accuracy;
-  traffic_.begin_bookkeeping();
-  checkpoints_->start(std::move(about), std::move(state));
-  traffic_.end_bookkeeping();
+  traffic_.leave_out_of([&] { checkpoints_->start(std::move(about), std::move(state)); });
   last_checkpoint_ = run_.step;
 }
 

@@ -154,22 +154,23 @@ void Trainer::announce_learning_rate() const {
 
 void Trainer::report_step() {
   const LossSums window = reduce_losses();
-  log_.step({.epoch = run_.epoch,
-             .step = run_.step - run_.epoch_first,
-             .total_step = run_.step,
-             .loss = window.mean_loss(),
-             .training_accuracy = window.accuracy(),
-             .learning_rate = learning_rate_.at(run_.step - 1),
-             .images_per_second = per_second(losses_.total().samples, traffic_.read().seconds)});
+  log_.write(
+      StepEvent{.epoch = run_.epoch,
+                .step = run_.step - run_.epoch_first,
+                .total_step = run_.step,
+                .loss = window.mean_loss(),
+                .training_accuracy = window.accuracy(),
+                .learning_rate = learning_rate_.at(run_.step - 1),
+                .images_per_second = per_second(losses_.total().samples, traffic_.read().seconds)});
   if (!sweeps() || !options_.diverges(window.mean_loss())) return;
   diverged_ = true;
   total_steps_ = run_.step;
 }
 
 void Trainer::report_traces() {
-  for (const sync::LazyWindow& window : traces_.windows) log_.window(window);
+  for (const sync::LazyWindow& window : traces_.windows) log_.write(window);
   traces_.windows.clear();
-  for (const sync::Round& round : traces_.rounds) log_.round(round);
+  for (const sync::Round& round : traces_.rounds) log_.write(round);
   traces_.rounds.clear();
 }
 

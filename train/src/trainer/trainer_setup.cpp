@@ -429,10 +429,11 @@ void Trainer::join() {
                 static_cast<std::size_t>(experiment_.update.bucket_bytes));
   link_->set_profile(options_.profile);
   if (batches_.micro_batches() > 1) link_->expect_micro_batches(options_.team);
-  check_.emplace(
-      world_,
-      StepCheck::Parts{
-          .grid = grid_, .executor = *executor_, .batches = batches_, .request = options_.request});
+  check_.emplace(world_, StepCheck::Parts{.grid = grid_,
+                                          .executor = *executor_,
+                                          .batches = batches_,
+                                          .traffic = traffic_,
+                                          .request = options_.request});
   losses_.join();
   begin_checkpoints();
   restore();
