@@ -19,8 +19,8 @@
 
 namespace rondo::train {
 
-LossMeter::LossMeter(transport::World& world)
-    : world_(world), all_(world.communicator().split(0, world.rank())) {}
+LossMeter::LossMeter(transport::World& world, TrafficMeter& traffic)
+    : world_(world), traffic_(traffic), all_(world.communicator().split(0, world.rank())) {}
 
 void LossMeter::join() {
   const std::uint64_t before = bytes_moved(world_);
@@ -53,6 +53,7 @@ LossSums LossMeter::reduce() {
   if (!std::isfinite(loss)) report_not_finite();
   const LossSums reduced{loss, correct, samples};
   total_.add(reduced);
+  traffic_.leave_out(bytes_);
   window_ = {};
   return reduced;
 }

@@ -56,56 +56,6 @@ template <std::size_t N>
   return sum_over_ranks(world.communicator(), values);
 }
 
-/// Adds up the training loss of one epoch. A step costs no communication; the ranks meet in
-/// reduce(), at log points and at the end of the epoch.
-class LossMeter {
- public:
-  /// Collective: it has a communicator of its own. The World's may be busy with an average that
-  /// overlaps with steps, for which a log line need not wait.
-  explicit LossMeter(transport::World& world);
-
-  /// Measures what a reduce() moves, while nothing else is under way. Collective; before the first
-  /// epoch.
-  void join();
-  /// The bytes that join() has measured, on this rank.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-
-  /// A new epoch begins.
-  void start() noexcept;
-
-  /// Adds the sums of this rank for step `step`, counted from 1 over the whole run.
-  void add(std::int64_t step, const LossSums& sums) noexcept;
-
-  /// The sums over all ranks since the last reduce(). Collective. Throws NumericError on every
-  /// rank when the loss of some rank was NaN or Inf, naming the first such step.
-  LossSums reduce();
-
-  /// The part of an unfinished epoch that a checkpoint keeps.
-  struct State {
-    LossSums own = {};
-    LossSums window = {};
-    LossSums total = {};
-  };
-  [[nodiscard]] State state() const noexcept { return {own_, window_, total_}; }
-  void restore(const State& state) noexcept;
-
-  /// This rank's own, of the epoch so far.
-  [[nodiscard]] const LossSums& own() const noexcept { return own_; }
-  /// All ranks', of the epoch up to the last reduce().
-  [[nodiscard]] const LossSums& total() const noexcept { return total_; }
-
- private:
-  [[noreturn]] void report_not_finite();
-
-  transport::World& world_;
-  transport::Communicator all_;
-  LossSums own_;
-  LossSums window_;  // own, since the last reduce()
-  LossSums total_;
-  std::int64_t first_bad_step_ = 0;  // 0: none
-  std::uint64_t bytes_ = 0;
-};
-
 /// A part of some seconds, per second; 0 of none.
 [[nodiscard]] constexpr double per_second(double part, double seconds) noexcept {
   return seconds > 0.0 ? part / seconds : 0.0;
@@ -151,6 +101,55 @@ class TrafficMeter {
   transport::Counters at_start_;
   Traffic before_;
   std::uint64_t own_bytes_ = 0;  // the trainer's
+};
+
+/// Adds up the training loss of one epoch. A step costs no communication; the ranks meet in
+/// reduce(), at log points and at the end of the epoch.
+class LossMeter {
+ public:
+  /// Collective: it has a communicator of its own. The World's may be busy with an average that
+  /// overlaps with steps, for which a log line need not wait.
+  LossMeter(transport::World& world, TrafficMeter& traffic);
+
+  /// Measures what a reduce() moves, while nothing else is under way: the meter of traffic, which
+  /// is lent, leaves it out. Collective; before the first epoch.
+  void join();
+
+  /// A new epoch begins.
+  void start() noexcept;
+
+  /// Adds the sums of this rank for step `step`, counted from 1 over the whole run.
+  void add(std::int64_t step, const LossSums& sums) noexcept;
+
+  /// The sums over all ranks since the last reduce(). Collective. Throws NumericError on every
+  /// rank when the loss of some rank was NaN or Inf, naming the first such step.
+  LossSums reduce();
+
+  /// The part of an unfinished epoch that a checkpoint keeps.
+  struct State {
+    LossSums own = {};
+    LossSums window = {};
+    LossSums total = {};
+  };
+  [[nodiscard]] State state() const noexcept { return {own_, window_, total_}; }
+  void restore(const State& state) noexcept;
+
+  /// This rank's own, of the epoch so far.
+  [[nodiscard]] const LossSums& own() const noexcept { return own_; }
+  /// All ranks', of the epoch up to the last reduce().
+  [[nodiscard]] const LossSums& total() const noexcept { return total_; }
+
+ private:
+  [[noreturn]] void report_not_finite();
+
+  transport::World& world_;
+  TrafficMeter& traffic_;
+  transport::Communicator all_;
+  LossSums own_;
+  LossSums window_;  // own, since the last reduce()
+  LossSums total_;
+  std::int64_t first_bad_step_ = 0;  // 0: none
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace rondo::train

@@ -333,13 +333,9 @@ void RunLog::set_damaged_aside(const std::string& lines) const {
   aside.finish();
 }
 
-void RunLog::resume(const RunSoFar& before, std::uint64_t trace_bytes) {
-  last_epoch_ = before.last_epoch;
-  best_accuracy_ = before.best_accuracy;
-  seconds_before_ = before.seconds;
+void RunLog::resume(std::uint64_t trace_bytes) {
   undecided_ = false;
-  if (!file_) return;
-  cut_file(token_trace_, trace_bytes);
+  if (file_) cut_file(token_trace_, trace_bytes);
 }
 
 void RunLog::expect_token_trace(std::uint64_t bytes) const {
@@ -377,17 +373,8 @@ void RunLog::begin_anew() {
   std::filesystem::remove(damaged_file(file_->path()), ignored);
 }
 
-void RunLog::start(const ResumeEvent& resumed, bool file_goes_on, const Experiment& experiment) {
-  if (active_ && observer_.on_start) observer_.on_start(experiment);
-  if (file_ && !file_goes_on) file_->write(resumed.part);
-  if (file_) file_->write(resumed);
-}
-
-RunSoFar RunLog::so_far() const {
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began_;
-  return {.last_epoch = last_epoch_,
-          .best_accuracy = best_accuracy_,
-          .seconds = seconds_before_ + took.count()};
+double RunLog::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
 }
 
 std::vector<std::filesystem::path> RunLog::files() const {
@@ -417,9 +404,8 @@ void RunLog::note(const std::string& line) const {
   if (active_ && observer_.on_note) observer_.on_note(line);
 }
 
-void RunLog::start(const StartEvent& event, const Experiment& experiment) {
+void RunLog::start(const Experiment& experiment) const {
   if (active_ && observer_.on_start) observer_.on_start(experiment);
-  if (file_) file_->write(event);
 }
 
 void RunLog::progress(const Progress& progress) const {
@@ -427,8 +413,6 @@ void RunLog::progress(const Progress& progress) const {
 }
 
 void RunLog::epoch(const EpochMetrics& metrics) {
-  last_epoch_ = metrics;
-  best_accuracy_ = std::max(best_accuracy_, metrics.accuracy);
   if (file_) file_->write(metrics);
   if (active_ && observer_.on_epoch) observer_.on_epoch(metrics);
 }
@@ -441,11 +425,7 @@ void RunLog::pushes(const std::vector<sync::Push>& events) {
   append_token_trace(token_trace_, events);
 }
 
-void RunLog::end(RunSummary summary, bool by_error) {
-  summary.epochs = last_epoch_.epoch;
-  summary.final_accuracy = last_epoch_.accuracy;
-  summary.best_accuracy = best_accuracy_;
-  summary.seconds = so_far().seconds;
+void RunLog::end(const RunSummary& summary, bool by_error) {
   // A run that could not be resumed has not touched the files of the earlier one.
   if (file_ && !undecided_) file_->write(summary);
   if (active_ && !by_error && observer_.on_end) observer_.on_end(summary);
