@@ -6,10 +6,7 @@
 
 #include "trainer/run_log.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,7 +16,6 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -66,33 +62,12 @@ std::filesystem::path damaged_file(const std::filesystem::path& log) {
   return std::filesystem::path(log).concat(".damaged");
 }
 
-constexpr auto lock_interval = std::chrono::milliseconds(100);
-
 [[noreturn]] void fail_to_write(const std::filesystem::path& file) {
   throw DataError(file.string() + ": cannot be written: " + reason_of_last_failure() +
                   "; give the run a folder that can be written to, with enough space");
 }
 
 }  // namespace
-
-FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds limit)
-    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0) return;
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    if (std::chrono::steady_clock::now() >= end) {
-      ::close(descriptor_);
-      throw ConfigError(folder.string() +
-                        ": another run is writing there; wait for its end, or choose another "
-                        "folder");
-    }
-    std::this_thread::sleep_for(lock_interval);
-  }
-}
-
-FolderLock::~FolderLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
 
 // With ios::app every line goes behind what is there, also after the file was cut. Opened before
 // training begins: a folder that cannot be written is an error then, and not after an epoch.
@@ -294,7 +269,7 @@ RunLog::RunLog(const TrainerOptions& options, int rank)
     throw ConfigError(options.run_folder.string() +
                       ": the run folder cannot be made: " + failure.message());
   }
-  lock_ = FolderLock(options.run_folder);
+  lock_.emplace(DirectoryLock::wait(options.run_folder));
   file_.emplace(options.run_folder / "metrics.jsonl");
   token_trace_ = options.run_folder / "token_trace.jsonl";
 }

@@ -9,12 +9,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <rondo/sync/cyclic.hpp>
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/lazy.hpp>
+#include <rondo/train/run_directory.hpp>
 #include <rondo/train/trainer.hpp>
 
 #include "trainer/damaged_log.hpp"
@@ -61,28 +61,6 @@ struct ResumeEvent {
   std::int64_t epoch = 0;
   std::int64_t total_step = 0;
   std::string checkpoint = {};
-};
-
-/// While it lives, no other run writes into a folder. Where the file system knows no locks, it does
-/// nothing.
-class FolderLock {
- public:
-  FolderLock() noexcept = default;
-  /// Waits for at most `limit` for a run that is just ending: less than until a stall is reported
-  /// by ranks that wait for this one. Throws ConfigError when the other one goes on.
-  explicit FolderLock(const std::filesystem::path& folder,
-                      std::chrono::milliseconds limit = std::chrono::seconds(8));
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-  FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  FolderLock& operator=(FolderLock&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~FolderLock();
-
- private:
-  int descriptor_ = -1;
 };
 
 /// metrics.jsonl: one JSON object a line, each written through at once, so that a reader can
@@ -176,7 +154,7 @@ class RunLog {
 
   bool active_;
   TrainerObserver observer_;
-  FolderLock lock_;
+  std::optional<DirectoryLock> lock_;
   std::optional<MetricsFile> file_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::filesystem::path token_trace_;
