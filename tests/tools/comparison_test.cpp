@@ -311,14 +311,14 @@ TEST_F(RunRecordTest, RemovesTheFilesOfARunAndNoOthers) {
 // As by hand, while the comparison goes on.
 TEST_F(RunRecordTest, RemovesNothingOfARunThatIsBeingTrained) {
   folder_.write("metrics.jsonl", "text");
-  Descriptor trainer = open_folder(folder_.path());
-  ASSERT_FALSE(is_in_use(trainer));
+  std::optional<train::DirectoryLock> trainer(std::in_place, folder_.path());
+  ASSERT_FALSE(trainer->is_in_use());
 
   EXPECT_THAT(rondo::test::error_text<UsageError>([&] { remove_run(folder_.path()); }),
               HasSubstr("another run is writing there"));
   EXPECT_TRUE(fs::exists(folder_.path() / "metrics.jsonl"));
 
-  trainer.close();
+  trainer.reset();
   remove_run(folder_.path());
   EXPECT_FALSE(fs::exists(folder_.path() / "metrics.jsonl"));
 }

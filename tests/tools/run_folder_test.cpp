@@ -2,9 +2,6 @@
 
 #include "train/training.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
 #include <array>
 #include <barrier>
 #include <cstddef>
@@ -20,7 +17,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "failure.hpp"
+#include <rondo/train/run_directory.hpp>
+
 #include "files.hpp"
 #include "support/error_text.hpp"
 #include "support/scratch_folder.hpp"
@@ -31,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using testing::HasSubstr;
+using train::RunDirectory;
 
 class RunFolderTest : public testing::Test {
  protected:
@@ -41,20 +40,20 @@ class RunFolderTest : public testing::Test {
     fs::create_directory(out());
     std::ofstream(out() / "config.toml") << to_toml(experiment_);
     std::ofstream(out() / "metrics.jsonl") << "";
-    lock_ = Descriptor(::open(out().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    ASSERT_EQ(::flock(lock_.value(), LOCK_EX | LOCK_NB), 0);
+    lock_.emplace(out());
+    ASSERT_FALSE(lock_->is_in_use());
   }
 
   const train::Experiment experiment_ = {};
 
  private:
   rondo::test::ScratchFolder scratch_;
-  Descriptor lock_;
+  std::optional<train::DirectoryLock> lock_;
 };
 
 TEST_F(RunFolderTest, TakesWithItWhatARefusedRunHasWritten) {
   {
-    const RunFolder folder(out(), experiment_);
+    const RunDirectory folder(out(), experiment_);
     std::ofstream(out() / "metrics.jsonl") << "";
   }
 
@@ -65,7 +64,7 @@ TEST_F(RunFolderTest, LeavesTheFilesOfARunThatHasJustBegun) {
   begin_another_run();
 
   {
-    const RunFolder second(out(), experiment_);
+    const RunDirectory second(out(), experiment_);
   }
 
   EXPECT_TRUE(fs::exists(out() / "metrics.jsonl"));
@@ -74,7 +73,7 @@ TEST_F(RunFolderTest, LeavesTheFilesOfARunThatHasJustBegun) {
 
 // Both have found no folder.
 TEST_F(RunFolderTest, LeavesTheFilesOfARunThatHasBegunMeanwhile) {
-  std::optional<RunFolder> second(std::in_place, out(), experiment_);
+  std::optional<RunDirectory> second(std::in_place, out(), experiment_);
   fs::remove_all(out());
   begin_another_run();
 
@@ -89,7 +88,7 @@ TEST_F(RunFolderTest, LeavesAnEmptyLogThatWasThereBefore) {
   std::ofstream(out() / "metrics.jsonl") << "";
 
   {
-    const RunFolder folder(out(), experiment_);
+    const RunDirectory folder(out(), experiment_);
   }
 
   EXPECT_TRUE(fs::exists(out() / "metrics.jsonl"));
@@ -104,8 +103,8 @@ TEST_F(RunFolderTest, ResumesNothingInThePlaceOfAnotherConfigurationOrLog) {
     fs::create_directory(out());
     std::ofstream(out() / name) << text;
 
-    EXPECT_THAT(rondo::test::error_text<UsageError>(
-                    [&] { RunFolder(out(), experiment_, RunFolder::Use::resume); }),
+    EXPECT_THAT(rondo::test::error_text<train::ConfigError>(
+                    [&] { RunDirectory(out(), experiment_, "auto"); }),
                 HasSubstr(said));
     EXPECT_EQ(read_file(out() / name), text);
   }
@@ -128,9 +127,9 @@ TEST_F(RunFolderTest, IsThatOfTheCheckpointHoweverThisIsNamed) {
 TEST_F(RunFolderTest, RanksGetAConfigurationWhoseNameBeginsWithAHyphen) {
   TrainRequest request;
   request.config = "-c.toml";
-  const RunFolder folder(out(), experiment_);
+  const RunDirectory folder(out(), experiment_);
 
-  const std::vector<std::string> command = training_job(request, {}, folder).command;
+  const std::vector<std::string> command = training_job(request, {}, folder.path()).command;
 
   ASSERT_GE(command.size(), 2U);
   EXPECT_EQ(command[command.size() - 2], "--");
@@ -140,8 +139,9 @@ TEST_F(RunFolderTest, RanksGetAConfigurationWhoseNameBeginsWithAHyphen) {
 TEST_F(RunFolderTest, LeavesASymbolicLinkThatNamesNothing) {
   fs::create_symlink("nothing", out());
 
-  EXPECT_THAT(rondo::test::error_text<UsageError>([&] { RunFolder(out(), experiment_); }),
-              HasSubstr("cannot make the run folder"));
+  EXPECT_THAT(
+      rondo::test::error_text<train::ConfigError>([&] { RunDirectory(out(), experiment_); }),
+      HasSubstr("cannot make the run folder"));
   EXPECT_TRUE(fs::is_symlink(out()));
 }
 
@@ -150,10 +150,10 @@ TEST_F(RunFolderTest, LeavesTheFilesOfARunThatHasLostItsLog) {
   const fs::path log = out() / "metrics.jsonl";
   for (const std::string left : {"nothing", "", "{\"event\":\"end\"}\n"}) {
     {
-      const RunFolder launcher(out(), experiment_);
-      const RunFolder rank_0(out(), experiment_);
+      const RunDirectory launcher(out(), experiment_);
+      const RunDirectory rank_0(out(), experiment_);
       std::ofstream(log) << "{\"event\":\"start\"}\n";
-      rewrite_config(out(), experiment_);
+      RunDirectory::record(out(), experiment_);
       std::ofstream(log) << left;
       if (left == "nothing") fs::remove(log);
     }
@@ -170,7 +170,7 @@ TEST_F(RunFolderTest, LetsOneOfTwoThatBeginAtOnceGoOn) {
   another.train.seed = 2;
   const std::array<const train::Experiment*, 2> experiments = {&experiment_, &another};
   for (int round = 0; round < 100; ++round) {
-    std::array<std::optional<RunFolder>, 2> folders;
+    std::array<std::optional<RunDirectory>, 2> folders;
     std::array<std::string, 2> errors;
     std::barrier begin(2);
     const auto make = [&](std::size_t run) {

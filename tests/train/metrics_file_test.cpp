@@ -197,25 +197,10 @@ TEST(CompletedRunTest, IsNotJudgedByAFileThatCannotBeRead) {
 
 // The training loss over ranks, and what happens when it is no longer a number.
 
-TEST(RunLogTest, TheBestAccuracyIsThatOfTheBestEpoch) {
-  TrainerOptions options;
-  RunSummary end;
-  options.observer.on_end = [&](const RunSummary& summary) { end = summary; };
-  RunLog log(options, 0);
-
-  log.epoch({.epoch = 1, .accuracy = 50.0});
-  log.epoch({.epoch = 2, .accuracy = 70.0});
-  log.epoch({.epoch = 3, .accuracy = 60.0});
-  log.end({.reason = "completed"}, false);
-
-  EXPECT_EQ(end.best_accuracy, 70.0);
-  EXPECT_EQ(end.final_accuracy, 60.0);
-  EXPECT_EQ(end.epochs, 3);
-}
-
 TEST(LossMeterTest, AddsUpAllRanksSinceTheLastLook) {
   World{3}.run([](transport::World& world) {
-    LossMeter meter(world);
+    TrafficMeter traffic(world);
+    LossMeter meter(world, traffic);
     meter.start();
     meter.add(1, {.loss = 1.0 + world.rank(), .correct = 1, .samples = 2});
     const LossSums first = meter.reduce();
@@ -242,7 +227,8 @@ TEST(TrafficTest, NoSecondsHaveNoShares) {
 
 TEST(LossMeterTest, ANewEpochBeginsAtZero) {
   World{1}.run([](transport::World& world) {
-    LossMeter meter(world);
+    TrafficMeter traffic(world);
+    LossMeter meter(world, traffic);
     meter.add(1, {.loss = 5.0, .samples = 1});
     meter.start();
     EXPECT_EQ(meter.reduce().loss, 0.0);
@@ -256,7 +242,8 @@ TEST(LossMeterTest, NamesTheFirstBadStepOnEveryRank) {
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
         -std::numeric_limits<double>::infinity()}) {
     World{3}.run([bad](transport::World& world) {
-      LossMeter meter(world);
+      TrafficMeter traffic(world);
+      LossMeter meter(world, traffic);
       meter.start();
       for (std::int64_t step = 1; step <= 9; ++step) {
         const bool broken = step >= 7 - world.rank();  // first on rank 2, in step 5

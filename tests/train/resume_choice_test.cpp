@@ -1,7 +1,5 @@
 // Which checkpoint a resumed run goes on from, and what it refuses, so that nothing is lost.
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
@@ -20,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include <rondo/train/dataset.hpp>
+#include <rondo/train/run_directory.hpp>
 #include <rondo/train/trainer.hpp>
 #include <rondo/train/weights.hpp>
 
@@ -231,17 +230,16 @@ TEST(ResumeChoiceTest, TheBestOneIsFoundBesideADamagedOne) {
 
 TEST(ResumeChoiceTest, AFolderBelongsToOneRunAtATime) {
   const ScratchFolder folder;
-  const int other = ::open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  ASSERT_GE(other, 0);
+  const auto wait = [&] {
+    return DirectoryLock::wait(folder.path(), std::chrono::milliseconds(0));
+  };
   {
-    const FolderLock run(folder.path(), std::chrono::milliseconds(0));
-    EXPECT_NE(::flock(other, LOCK_EX | LOCK_NB), 0);
+    const DirectoryLock run = wait();
+    EXPECT_TRUE(DirectoryLock(folder.path()).is_in_use());
+    EXPECT_THAT(rondo::test::error_text<ConfigError>([&] { static_cast<void>(wait()); }),
+                HasSubstr("another run is writing there"));
   }
-  EXPECT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
-  EXPECT_THAT(rondo::test::error_text<ConfigError>(
-                  [&] { FolderLock(folder.path(), std::chrono::milliseconds(0)); }),
-              HasSubstr("another run is writing there"));
-  ::close(other);
+  EXPECT_FALSE(DirectoryLock(folder.path()).is_in_use());
 }
 
 TEST(ResumeChoiceTest, ALogThatIsTooShortIsToldAndKeepsWholeLines) {

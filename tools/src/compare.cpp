@@ -16,7 +16,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -92,19 +91,18 @@ void print(const Comparison& comparison) {
   fmt::print("{}", comparison.table.text());
 }
 
-// Makes the folder. No other process compares in it while the result is open.
-Descriptor claim(const std::filesystem::path& folder) {
+// Makes the folder. No other process compares in it while the result lives.
+train::DirectoryLock claim(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  Descriptor claimed(error ? -1 : ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (claimed.value() < 0) {
-    throw UsageError(fmt::format(
-        "cannot use the folder {}: {}; choose another with --folder", folder.string(),
-        error ? error.message() : std::error_code(errno, std::generic_category()).message()));
+  if (!error && ::access(folder.c_str(), R_OK | X_OK) != 0)
+    error = {errno, std::generic_category()};
+  if (error) {
+    throw UsageError(fmt::format("cannot use the folder {}: {}; choose another with --folder",
+                                 folder.string(), error.message()));
   }
-  // The kernel gives the lock back when this process ends, however it does. File systems without
-  // locks let everyone in.
-  if (::flock(claimed.value(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  train::DirectoryLock claimed(folder);
+  if (claimed.is_in_use()) {
     throw UsageError(
         fmt::format("another rondo compare runs in {}; wait for it, or choose another --folder",
                     folder.string()));
@@ -190,8 +188,8 @@ class Runner {
     try {
       // A run that did not complete begins anew: a comparison resumes none.
       remove_run(run.request.folder);
-      const RunFolder folder(run.request.folder, run.training.experiment);
-      Job job = training_job(run.request, run.training, folder);
+      const train::RunDirectory folder(run.request.folder, run.training.experiment);
+      Job job = training_job(run.request, run.training, folder.path());
       // One line for each run is enough; ranks report errors on stderr all the same.
       job.output = output_.value();
       job.quiet = true;
@@ -233,7 +231,7 @@ std::string describe(const FoundRun& found, bool anew) {
 // the comparison, or 0. Throws UsageError before anything runs.
 int compare(const CompareRequest& request) {
   static_cast<void>(make_plan(request));  // mistakes end here, before the folder is made
-  const Descriptor claimed = claim(request.folder);
+  const train::DirectoryLock claimed = claim(request.folder);
   // Once more behind the lock: another comparison may have completed runs meanwhile.
   Plan plan = make_plan(request);
   if (!request.anew) refuse_other_runs(plan);

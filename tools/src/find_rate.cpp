@@ -155,8 +155,8 @@ std::string json_of(const RateSweep& sweep) {
 }
 
 int run_sweep(const TrainRequest& request, const Training& training, const fs::path& folder) {
-  const RunFolder run(folder, training.experiment);
-  Job job = training_job(request, training, run);
+  const train::RunDirectory run(folder, training.experiment);
+  Job job = training_job(request, training, run.path());
   const Descriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   job.output = nowhere.value();
   job.quiet = true;

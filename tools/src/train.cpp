@@ -24,6 +24,7 @@
 #include <utility>
 
 #include <rondo/train/experiment.hpp>
+#include <rondo/train/run_directory.hpp>
 #include <rondo/train/trainer.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/team.hpp>
@@ -89,7 +90,7 @@ class MetricsEcho {
 };
 
 // A script that starts a run again until it has completed gives --resume auto once more.
-bool nothing_is_left(const std::string& resume, const RunFolder& folder) {
+bool nothing_is_left(const std::string& resume, const train::RunDirectory& folder) {
   if (resume != "auto" || !folder.is_complete()) return false;
   say("rondo: {}: the run has completed; nothing is left to do\n", folder.path().string());
   return true;
@@ -102,14 +103,13 @@ struct AgreedFolder {
   int status = exit_done;
 };
 AgreedFolder agree_on_folder(transport::World& world, const TrainRank& rank,
-                             std::optional<RunFolder>& own) {
+                             std::optional<train::RunDirectory>& own) {
   std::string chosen;
   int status = exit_done;
   if (world.rank() == 0) {
     try {
       // Ranks may have been started at different seconds: only one may make up a name.
-      own.emplace(run_folder_for(rank.folder, rank.experiment), rank.experiment,
-                  rank.resume.empty() ? RunFolder::Use::begin : RunFolder::Use::resume);
+      own.emplace(run_folder_for(rank.folder, rank.experiment), rank.experiment, rank.resume);
       if (!nothing_is_left(rank.resume, *own)) chosen = own->path().string();
     } catch (const std::exception&) {  // whatever it is, the others wait for an answer
       status = report(std::current_exception());
@@ -257,7 +257,7 @@ void train_in(transport::World& world, const TrainRank& rank, const std::filesys
     display.begin_metrics();
     // The launcher's config.toml lacks what the planner has chosen, or is of the run before; and a
     // new one tells the launcher that the run has begun.
-    rewrite_config(folder, experiment);
+    train::RunDirectory::record(folder, experiment);
   };
   try {
     train_and_profile(world, rank, options, profile ? &*profile : nullptr,
@@ -281,7 +281,7 @@ int train_as_rank(TrainRank rank, const PlacementRequest& placement) {
   // The run records what it was run with, not 0 for "as many as there are".
   rank.threads = self.threads;
   rank.experiment.train.threads = self.threads;
-  std::optional<RunFolder> own;
+  std::optional<train::RunDirectory> own;
   // Rank 0 has said why there is no folder; the others end with the same status.
   const AgreedFolder folder = agree_on_folder(self.world, rank, own);
   if (folder.path.empty()) return folder.status;
@@ -333,11 +333,10 @@ int run_train(const TrainRequest& options) {
   // A rank trains and ends; what follows is the launcher.
   if (is_rank()) return train_here(options, experiment);
   const Training training = plan_training(options, experiment, read_machine());
-  const RunFolder folder(run_folder_for(folder_asked_for(options), training.experiment),
-                         training.experiment,
-                         options.resume.empty() ? RunFolder::Use::begin : RunFolder::Use::resume);
+  const train::RunDirectory folder(run_folder_for(folder_asked_for(options), training.experiment),
+                                   training.experiment, options.resume);
   if (nothing_is_left(options.resume, folder)) return exit_done;
-  return launch(training_job(options, training, folder));
+  return launch(training_job(options, training, folder.path()));
 }
 
 }  // namespace

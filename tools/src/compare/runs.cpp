@@ -358,8 +358,8 @@ void remove_from(const fs::path& folder, const Chosen& chosen) {
 // The folder of checkpoints stays if anything else is in it.
 void remove_run(const fs::path& folder) {
   // Somebody may train the run by hand. The lock is held until all is removed.
-  const Descriptor locked = open_folder(folder);
-  if (is_in_use(locked)) {
+  const train::DirectoryLock locked(folder);
+  if (locked.is_in_use()) {
     throw UsageError(folder.string() +
                      ": another run is writing there; wait for its end, and give the same command "
                      "again");

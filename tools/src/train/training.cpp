@@ -1,39 +1,27 @@
-// One run of `rondo train` on this machine: what is asked for, which cores its ranks get, its
-// folder, the job that starts them, and what people are shown of it. `rondo compare` makes many.
-//
-// Launcher and rank 0 both make the folder, because there may be no launcher of ours. It is removed
-// again if the run is refused before it begins. When it does begin, rank 0 writes config.toml anew:
-// metrics.jsonl may be emptied or removed while the run trains, and cannot tell.
+// One run of `rondo train` on this machine: what is asked for, which cores its ranks get, the name
+// of its folder, the job that starts them, and what people are shown of it. `rondo compare` makes
+// many.
 //
 // Rank 0 shows a line that follows the training, a line for each epoch, and at the end a table of
 // what communication has cost.
 
 #include "train/training.hpp"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
-#include <optional>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
-
-#include <rondo/train/dataset.hpp>
 
 #include "failure.hpp"
 #include "files.hpp"
@@ -50,54 +38,6 @@ std::uintmax_t bytes_of(const fs::path& file) {
   std::error_code error;
   const std::uintmax_t bytes = fs::file_size(file, error);
   return error ? 0 : bytes;
-}
-
-// An empty metrics.jsonl is what a refused run may have left.
-bool has_metrics(const fs::path& folder) { return bytes_of(folder / "metrics.jsonl") > 0; }
-
-// Rank 0 makes metrics.jsonl before it looks at data and memory, and begins it with this event when
-// nothing was wrong.
-bool has_begun(const fs::path& folder) {
-  std::ifstream file(folder / "metrics.jsonl");
-  std::string line;
-  return std::getline(file, line) && line.starts_with(R"({"event":"start")");
-}
-
-// Nothing where there is no such file, or it cannot be examined.
-std::optional<FileIdentity> identity_of(const fs::path& file) {
-  struct stat status = {};
-  if (::stat(file.c_str(), &status) != 0) return std::nullopt;
-  return FileIdentity{.device = status.st_dev, .inode = status.st_ino};
-}
-
-// The first part of `path` that is not there; empty when all of it is.
-fs::path first_missing(const fs::path& path) {
-  fs::path whole;
-  for (const fs::path& part : path) {
-    whole /= part;
-    std::error_code error;
-    if (!fs::exists(whole, error)) return whole;
-  }
-  return {};
-}
-
-// A config.toml with the same text is of the same run: the launcher has written it.
-void refuse_files_of_another_run(const fs::path& folder, const std::string& config) {
-  if (has_metrics(folder)) {
-    throw UsageError(
-        fmt::format("{} already holds a run's metrics.jsonl; choose another folder, or remove it",
-                    folder.string()));
-  }
-  if (!is_there(folder / "config.toml")) return;
-  if (read_file(folder / "config.toml") != config) {
-    throw UsageError(fmt::format(
-        "{} already holds another config.toml, which would be overwritten; choose another folder",
-        folder.string()));
-  }
-}
-
-void write_config(const fs::path& folder, const std::string& config) {
-  replace_file(folder / "config.toml", config, "make room, or choose another folder");
 }
 
 // Two runs may begin in the same second.
@@ -198,52 +138,6 @@ fs::path run_folder_for(const fs::path& folder, const train::Experiment& experim
   return folder.empty() ? new_run_folder(experiment) : folder;
 }
 
-namespace {
-
-// A file may lie elsewhere than it did. Where the earlier one is gone, its name has to do.
-bool is_same_file(const fs::path& before, const fs::path& now) {
-  if (before.empty() || now.empty() || before == now) return before == now;
-  if (!is_there(before)) return before.filename() == now.filename();
-  return is_there(now) && read_file(before) == read_file(now);
-}
-
-// A run that begins from the first step becomes another one by these files, too.
-void expect_same_files(const train::Experiment& then, const train::Experiment& now) {
-  const auto expect_same = [](const char* key, const std::string& before,
-                              const std::string& after) {
-    if (is_same_file(before, after)) return;
-    throw train::ConfigError(
-        fmt::format("{}: it is \"{}\", and was \"{}\" when the run began", key, after, before));
-  };
-  expect_same("model.weights", then.model.weights, now.model.weights);
-  expect_same("update.replay", then.update.replay, now.update.replay);
-}
-
-bool are_as_long(const train::Experiment& a, const train::Experiment& b) {
-  return a.train.epochs == b.train.epochs && a.train.max_steps == b.train.max_steps;
-}
-
-// A run without checkpoints begins again, and what is there is overwritten, unless it has done all.
-// Returns whether it has.
-bool is_complete_without_checkpoints(const fs::path& folder, const train::Experiment& experiment) {
-  if (train::has_checkpoint(folder)) return false;
-  std::string difference;
-  try {
-    const train::Experiment then = train::read_recorded(folder / "config.toml");
-    expect_same_training(then, experiment);
-    expect_same_files(then, experiment);
-    return are_as_long(then, experiment) && train::has_completed(folder);
-  } catch (const train::ConfigError& error) {
-    difference = error.what();
-  }
-  throw UsageError(
-      fmt::format("{} holds a run of another config.toml, and no checkpoint to go on from; choose "
-                  "another folder, or remove it: {}",
-                  folder.string(), difference));
-}
-
-}  // namespace
-
 // A run that is resumed from a checkpoint goes on in the folder of that checkpoint, unless --out
 // says otherwise.
 fs::path folder_asked_for(const TrainRequest& request) {
@@ -259,102 +153,6 @@ fs::path folder_asked_for(const TrainRequest& request) {
   if (!path.has_filename()) path = path.parent_path();
   const fs::path above = path.parent_path();
   return above.filename() == "checkpoints" ? above.parent_path() : fs::path();
-}
-
-Descriptor open_folder(const fs::path& folder) {
-  return Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-}
-
-// Its trainer locks the folder before the first line of its log.
-bool is_in_use(const Descriptor& folder) {
-  return folder.value() >= 0 && ::flock(folder.value(), LOCK_EX | LOCK_NB) != 0 &&
-         errno == EWOULDBLOCK;
-}
-
-namespace {
-
-// Another run that has locked the folder writes its config.toml there, which takes milliseconds.
-constexpr std::chrono::seconds config_time{8};
-constexpr std::chrono::milliseconds config_interval{10};
-
-// The folder, locked unless there is a config.toml already. Where the file system knows no locks,
-// nothing is locked.
-Descriptor lock_to_write_config(const fs::path& path) {
-  Descriptor folder = open_folder(path);
-  const auto limit = std::chrono::steady_clock::now() + config_time;
-  while (!is_there(path / "config.toml") && is_in_use(folder)) {
-    if (std::chrono::steady_clock::now() >= limit) {
-      throw UsageError(
-          path.string() +
-          ": another run is writing there; wait for its end, or choose another folder");
-    }
-    std::this_thread::sleep_for(config_interval);
-  }
-  return folder;
-}
-
-}  // namespace
-
-RunFolder::RunFolder(fs::path folder, const train::Experiment& experiment, Use use)
-    : path_(std::move(folder)) {
-  if (!path_.has_filename()) path_ = path_.parent_path();  // "run/"
-  const std::string config = to_toml(experiment);
-  // Nothing is written yet: the trainer first looks whether a checkpoint fits.
-  if (use == Use::resume && has_begun(path_)) {
-    is_complete_ = is_complete_without_checkpoints(path_, experiment);
-    return;
-  }
-  // So that no empty folders stay of a path that did not exist.
-  made_ = first_missing(path_);
-  try {
-    make(config, use);
-  } catch (...) {
-    remove();
-    throw;
-  }
-}
-
-RunFolder::~RunFolder() {
-  if (config_ && identity_of(path_ / "config.toml") == config_) remove();
-}
-
-void RunFolder::make(const std::string& config, Use use) {
-  std::error_code error;
-  fs::create_directories(path_, error);
-  if (error || !fs::is_directory(path_, error)) {
-    throw UsageError(fmt::format("cannot make the run folder {}: {}; choose another",
-                                 path_.string(),
-                                 error ? error.message() : "there is a file of that name"));
-  }
-  had_metrics_ = is_there(path_ / "metrics.jsonl");
-  // One of two runs that begin at the same moment finds the configuration of the other.
-  const Descriptor locked = lock_to_write_config(path_);
-  // What is no run is nothing to go on from, and stays as it is.
-  if (use == Use::begin || !train::has_checkpoint(path_))
-    refuse_files_of_another_run(path_, config);
-  // A config.toml that is there is the same, or that of the run which goes on: rank 0 writes it
-  // anew once a checkpoint fits.
-  wrote_config_ = !is_there(path_ / "config.toml");
-  if (wrote_config_) write_config(path_, config);
-  config_ = identity_of(path_ / "config.toml");
-}
-
-// Folders go only as long as nothing else is in them, such as a flight record. rmdir() also leaves
-// a symbolic link that names nothing.
-void RunFolder::remove() noexcept {
-  const Descriptor folder = open_folder(path_);
-  if (is_in_use(folder)) return;
-  std::error_code error;
-  if (wrote_config_) fs::remove(path_ / "config.toml", error);
-  if (!had_metrics_) fs::remove(path_ / "metrics.jsonl", error);
-  if (made_.empty()) return;
-  for (fs::path empty = path_; ::rmdir(empty.c_str()) == 0 && empty != made_;) {
-    empty = empty.parent_path();
-  }
-}
-
-void rewrite_config(const fs::path& folder, const train::Experiment& experiment) {
-  write_config(folder, to_toml(experiment));
 }
 
 void refuse_setting(const TrainRequest& request, std::string_view key, std::string_view advice) {
@@ -418,8 +216,8 @@ Training plan_training(const TrainRequest& request, train::Experiment experiment
 }
 
 // The ranks get the resolved folder and threads; settings go to them as they were given.
-Job training_job(const TrainRequest& request, const Training& training, const RunFolder& folder) {
-  std::vector<std::string> arguments = {"train", "--out", folder.path().string(), "--format",
+Job training_job(const TrainRequest& request, const Training& training, const fs::path& folder) {
+  std::vector<std::string> arguments = {"train", "--out", folder.string(), "--format",
                                         name_of(text_or_json, request.format)};
   for (const std::string& setting : all_settings(request)) {
     arguments.insert(arguments.end(), {"--set", setting});
@@ -435,8 +233,7 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
   if (!request.profile_steps.empty()) {
     arguments.insert(arguments.end(), {"--profile-steps", request.profile_steps});
   }
-  const auto records =
-      request.launch.flight_record.empty() ? folder.path() : request.launch.flight_record;
+  const auto records = request.launch.flight_record.empty() ? folder : request.launch.flight_record;
   arguments.insert(arguments.end(), {"--flight-record", records.string(), "--recorded"});
   // Last, because its name may begin with a hyphen.
   arguments.insert(arguments.end(), {"--", request.config.string()});
@@ -444,8 +241,8 @@ Job training_job(const TrainRequest& request, const Training& training, const Ru
           .placement = training.placement,
           .fabric = training.fabric,
           .flight_record = records,
-          .has_refused = [metrics = folder.path() / "metrics.jsonl",
-                          bytes = bytes_of(folder.path() / "metrics.jsonl")](int status) {
+          .has_refused = [metrics = folder / "metrics.jsonl",
+                          bytes = bytes_of(folder / "metrics.jsonl")](int status) {
             // A run that begins, or goes on, writes its first line there.
             return (status == exit_usage || status == exit_data) && bytes_of(metrics) == bytes;
           }};

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +12,6 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/train/trainer.hpp>
 
-#include "files.hpp"
 #include "launch/launcher.hpp"
 #include "machine.hpp"
 #include "options.hpp"
@@ -49,61 +46,6 @@ void refuse_what_is_read_once(const std::filesystem::path& config);
 [[nodiscard]] std::filesystem::path run_folder_for(const std::filesystem::path& folder,
                                                    const train::Experiment& experiment);
 
-/// Which file of the machine it is: writing it by replace_file() makes another one.
-struct FileIdentity {
-  dev_t device = 0;
-  ino_t inode = 0;
-  bool operator==(const FileIdentity&) const = default;
-};
-
-/// The folder of one run, from before it begins until it has ended. A run has begun once
-/// rewrite_config() was called; one that was refused before leaves nothing behind, so that it can
-/// be tried again with the same folder.
-class RunFolder {
- public:
-  enum class Use { begin, resume };
-
-  /// Makes `folder`, unless it exists, and writes the resolved configuration into its config.toml.
-  /// Throws UsageError when that cannot be done, or when another run's files are in it. Doing it
-  /// twice for the same run, as the launcher and rank 0 do, is no error. A run that is resumed
-  /// there keeps its config.toml until the new one is known to fit.
-  RunFolder(std::filesystem::path folder, const train::Experiment& experiment,
-            Use use = Use::begin);
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
-  /// Unless the run has begun, removes what was made here, and its metrics.jsonl. Leaves the folder
-  /// alone while another run writes there, and where config.toml has been replaced or removed.
-  ~RunFolder();
-
-  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  /// For a run that is to be resumed: is it there whole, with the steps that are asked for now, and
-  /// has it left no checkpoint?
-  [[nodiscard]] bool is_complete() const noexcept { return is_complete_; }
-
- private:
-  void make(const std::string& config, Use use);
-  void remove() noexcept;
-
-  std::filesystem::path path_;
-  std::filesystem::path made_;  // the topmost folder that was not there; empty when all were
-  std::optional<FileIdentity> config_ = {};  // config.toml until the run begins
-  bool wrote_config_ = false;
-  bool had_metrics_ = true;  // before this run; false only once that is known
-  bool is_complete_ = false;
-};
-
-/// For is_in_use(); none where it cannot be opened.
-[[nodiscard]] Descriptor open_folder(const std::filesystem::path& folder);
-
-/// Does another run write into `folder`? Otherwise it is locked here until `folder` is closed.
-/// Where the file system knows no locks, nothing is locked.
-[[nodiscard]] bool is_in_use(const Descriptor& folder);
-
-/// Writes config.toml of a run that begins or goes on anew: `experiment` says what was left open,
-/// as by grid.plan = "auto", and each RunFolder of this run leaves its files from now on. Throws as
-/// replace_file() does.
-void rewrite_config(const std::filesystem::path& folder, const train::Experiment& experiment);
-
 /// A training run as it would be started on this machine.
 struct Training {
   train::Experiment experiment = {};  ///< with the threads that `placement` gives a rank
@@ -129,7 +71,7 @@ void refuse_setting(const TrainRequest& request, std::string_view key, std::stri
 
 /// The job that trains, with its results in `folder`.
 [[nodiscard]] Job training_job(const TrainRequest& request, const Training& training,
-                               const RunFolder& folder);
+                               const std::filesystem::path& folder);
 
 /// Epoch, step, loss, accuracy, images/s, communication share, time left; as much of it, from the
 /// left, as fits into `width` columns.

@@ -5,8 +5,7 @@
 // whether it has failed; only when one has do they exchange the type and the text of the first
 // failure, so that all throw the same type (agree_on). In the middle of a step ranks are at
 // different places: there the one that fails aborts the world, and the kind of its error travels in
-// the first words of the reason (end_together). What is small enough for every step, a request to
-// stop and whether the loss is finite, goes by an allreduce of two numbers (StepAgreement).
+// the first words of the reason (end_together).
 //
 // Replicas that train the same parameters must hold the same bits. Hashes of them are compared
 // after an epoch; a difference means that builds, threads or data differ, and training on would
@@ -38,8 +37,6 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
-
-#include "trainer/meters.hpp"
 
 namespace rondo::train {
 namespace {
@@ -190,39 +187,6 @@ void agree_on(transport::World& world, const std::function<void()>& work) {
     thrown_by_all = std::current_exception();
     throw;
   }
-}
-
-StepFlags both(const StepFlags& a, const StepFlags& b) noexcept {
-  return {.request = std::max(a.request, b.request),
-          .not_finite = std::max(a.not_finite, b.not_finite),
-          .steps = std::max(a.steps, b.steps)};
-}
-
-StepAgreement::StepAgreement(transport::World& world)
-    : all_(world.communicator().split(0, world.rank())) {
-  // Measures once what an exchange moves, so that the meters can leave it out of a run's figures.
-  const std::uint64_t before = bytes_moved(world);
-  exchange();
-  bytes_ = bytes_moved(world) - before;
-}
-
-void StepAgreement::begin() {
-  const StepFlags mine = std::exchange(noted_, {});
-  flags_ = {mine.request, mine.not_finite, mine.steps};
-  request_ = all_.allreduce(std::span<int>(flags_), transport::ReduceOp::max);
-}
-
-StepFlags StepAgreement::settle() {
-  request_.wait();
-  const auto [request, not_finite, steps] = std::exchange(flags_, {});
-  return {.request = request, .not_finite = not_finite, .steps = steps};
-}
-
-StepFlags StepAgreement::exchange(const StepFlags& mine) {
-  const StepFlags late = settle();
-  note(mine);
-  begin();
-  return both(late, settle());
 }
 
 void end_together(transport::World& world, const std::function<void()>& work) {

@@ -11,7 +11,6 @@
 
 #include <rondo/train/partition.hpp>
 #include <rondo/transport/communicator.hpp>
-#include <rondo/transport/request.hpp>
 
 namespace rondo::transport {
 class World;
@@ -57,42 +56,6 @@ void expect_alike(transport::World& world, const std::vector<Fact>& facts,
     if (!difference.empty()) throw Error(difference + std::string(advice));
   });
 }
-
-/// The flags that ranks tell each other of their steps; the largest of each counts.
-struct StepFlags {
-  int request = 0;     ///< see RunRequest
-  int not_finite = 0;  ///< 1: the loss of some rank is NaN or Inf
-  int steps = 0;       ///< after so many the next exchange is wanted; 0: in every step
-};
-
-/// The larger of each.
-[[nodiscard]] StepFlags both(const StepFlags& a, const StepFlags& b) noexcept;
-
-/// Exchanges of a few bytes, on a communicator of its own.
-class StepAgreement {
- public:
-  /// Collective.
-  explicit StepAgreement(transport::World& world);
-
-  /// Keeps what this rank says, for the next exchange.
-  void note(const StepFlags& mine) noexcept { noted_ = both(noted_, mine); }
-  /// Flags of all ranks until now that were not told yet. Collective, as is all that follows.
-  StepFlags exchange(const StepFlags& mine = {});
-  /// Begins an exchange, while none is under way; its result is told by settle().
-  void begin();
-  /// The result of the exchange that is under way, if one is: waits for it.
-  StepFlags settle();
-
-  /// Bytes that an exchange moves on this rank.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-
- private:
-  transport::Communicator all_;
-  StepFlags noted_;
-  std::array<int, 3> flags_ = {};  // under way
-  transport::Request request_;
-  std::uint64_t bytes_ = 0;
-};
 
 /// Runs `work`, in which ranks communicate. When it throws on one rank alone, whatever that is, the
 /// World is aborted with the reason; ranks that wait for each other then throw the same type, with

@@ -234,4 +234,51 @@ std::vector<std::string> grid_report(const Model& model, const GridChoice& choic
   return lines;
 }
 
+namespace {
+
+// The values of a channel that the layer's batch norm sees at once, the fewest of all ranks; 0
+// where it is no batch norm. `samples` are those of what shares its statistics.
+std::int64_t values_of_channel(const Model& model, const GridChoice& grid, std::size_t layer,
+                               std::int64_t samples) {
+  const LayerSpec& spec = model.layers[layer];
+  const tensor::Shape input = shapes_of(model, samples)[spec.inputs[0]];
+  if (!std::holds_alternative<tensor::BatchNormSpec>(spec.kind->spec(input))) return 0;
+  std::int64_t fewest = input.n * input.h * input.w;
+  if (grid.grid.pr == 1 || grid.batch_norm != BatchNormScope::rank) return fewest;
+  const Lowering lowering = lower(model, grid.splits, grid.grid.pr, samples);
+  for (const GraphNode& node : lowering.graph.nodes) {
+    if (node.layer != layer) continue;
+    for (int rank = 0; rank < grid.grid.pr; ++rank) {
+      const tensor::Shape own = lowering.values[node.inputs[0]].box_of(rank).shape();
+      if (own.size() > 0) fewest = std::min(fewest, own.n * own.h * own.w);
+    }
+  }
+  return fewest;
+}
+
+}  // namespace
+
+// The output of a batch norm that sees one value of a channel is its bias, whatever the image is,
+// and all gradients before it are 0.
+void expect_batch_norms_train(const Model& model, const GridChoice& grid, std::int64_t batch,
+                              std::int64_t micro_batches) {
+  const bool by_all = grid.batch_norm == BatchNormScope::all;
+  const std::int64_t parts = micro_batches * (by_all ? 1 : grid.grid.pc);
+  const std::int64_t samples = std::max<std::int64_t>(batch / parts, 1);
+  for (std::size_t layer = 0; layer < model.layers.size(); ++layer) {
+    if (!model.layers[layer].kind->traits().batch_statistics) continue;
+    if (values_of_channel(model, grid, layer, samples) != 1) continue;
+    const bool by_rank = grid.batch_norm == BatchNormScope::rank && grid.grid.pr > 1;
+    const std::string more = by_all ? "" : ", fewer ranks or grid.batch_norm = \"all\"";
+    throw ConfigError(fmt::format(
+        "train.global_batch: the batch norm {} would train nothing, because it sees one value of "
+        "each channel at once, of {} of a {}; give a larger batch{}{}",
+        model.layers[layer].name, samples == 1 ? "1 sample" : fmt::format("{} samples", samples),
+        by_all             ? "step"
+        : grid.grid.pr > 1 ? "replica"
+                           : "rank",
+        more, by_rank ? " (or \"replica\")" : ""));
+  }
+}
+
 }  // namespace rondo::train

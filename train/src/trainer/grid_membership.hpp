@@ -116,4 +116,9 @@ class GridMembership {
 [[nodiscard]] std::vector<std::string> grid_report(const Model& model, const GridChoice& choice,
                                                    const Experiment& experiment);
 
+/// Throws ConfigError where a batch norm would see one value of each channel at once, in a step of
+/// `batch` samples in so many micro-batches: it would train nothing.
+void expect_batch_norms_train(const Model& model, const GridChoice& grid, std::int64_t batch,
+                              std::int64_t micro_batches);
+
 }  // namespace rondo::train

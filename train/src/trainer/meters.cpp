@@ -19,8 +19,8 @@
 
 namespace rondo::train {
 
-LossMeter::LossMeter(transport::World& world)
-    : world_(world), all_(world.communicator().split(0, world.rank())) {}
+LossMeter::LossMeter(transport::World& world, TrafficMeter& traffic)
+    : world_(world), traffic_(traffic), all_(world.communicator().split(0, world.rank())) {}
 
 void LossMeter::join() {
   const std::uint64_t before = bytes_moved(world_);
@@ -53,6 +53,7 @@ LossSums LossMeter::reduce() {
   if (!std::isfinite(loss)) report_not_finite();
   const LossSums reduced{loss, correct, samples};
   total_.add(reduced);
+  traffic_.leave_out(bytes_);
   window_ = {};
   return reduced;
 }
@@ -83,21 +84,14 @@ void TrafficMeter::start(const Traffic& before) {
   before_ = before;
   began_ = std::chrono::steady_clock::now();
   at_start_ = world_.counters();
-  bookkeeping_bytes_ = 0;
-}
-
-// Messages by which a run watches itself (flags, checkpoints) are no cost of its update scheme.
-void TrafficMeter::begin_bookkeeping() { bookkeeping_from_ = bytes_moved(world_); }
-
-void TrafficMeter::end_bookkeeping() {
-  bookkeeping_bytes_ += bytes_moved(world_) - bookkeeping_from_;
+  own_bytes_ = 0;
 }
 
 Traffic TrafficMeter::read() const {
   const transport::Counters now = world_.counters();
   // What is left out may not have moved yet.
   const std::uint64_t all = bytes_of(now) - bytes_of(at_start_);
-  const std::uint64_t moved = all - std::min(all, bookkeeping_bytes_);
+  const std::uint64_t moved = all - std::min(all, own_bytes_);
   return {.seconds = before_.seconds + seconds_of(std::chrono::steady_clock::now() - began_),
           .communicating =
               before_.communicating + seconds_of(now.communicating - at_start_.communicating),

@@ -56,19 +56,64 @@ template <std::size_t N>
   return sum_over_ranks(world.communicator(), values);
 }
 
+/// A part of some seconds, per second; 0 of none.
+[[nodiscard]] constexpr double per_second(double part, double seconds) noexcept {
+  return seconds > 0.0 ? part / seconds : 0.0;
+}
+
+/// Where the time of one epoch's training went on this rank, and what it moved.
+struct Traffic {
+  double seconds = 0.0;
+  double communicating = 0.0;  ///< seconds in transport calls after the last rank's arrival
+  double waiting = 0.0;        ///< seconds in transport calls before it
+  double bytes = 0.0;          ///< moved between ranks by the update scheme
+
+  [[nodiscard]] double communication_share() const noexcept {
+    return per_second(communicating, seconds);
+  }
+};
+
+/// Bytes that this rank has moved: through shared memory, and in messages.
+[[nodiscard]] std::uint64_t bytes_moved(const transport::World& world);
+
+/// Measures from start() to read(). The few bytes by which a run watches itself (flags,
+/// checkpoints) are no cost of its update scheme: they count as time and not as bytes.
+class TrafficMeter {
+ public:
+  explicit TrafficMeter(const transport::World& world) noexcept : world_(world) {}
+
+  /// `before`: what the epoch had when its run was interrupted.
+  void start(const Traffic& before = {});
+  /// So many bytes that are being moved are the trainer's own.
+  void leave_out(std::uint64_t bytes) noexcept { own_bytes_ += bytes; }
+  /// The bytes that `work` moves are.
+  template <typename Work>
+  void leave_out_of(const Work& work) {
+    const std::uint64_t before = bytes_moved(world_);
+    work();
+    leave_out(bytes_moved(world_) - before);
+  }
+  [[nodiscard]] Traffic read() const;
+
+ private:
+  const transport::World& world_;
+  std::chrono::steady_clock::time_point began_;
+  transport::Counters at_start_;
+  Traffic before_;
+  std::uint64_t own_bytes_ = 0;  // the trainer's
+};
+
 /// Adds up the training loss of one epoch. A step costs no communication; the ranks meet in
 /// reduce(), at log points and at the end of the epoch.
 class LossMeter {
  public:
   /// Collective: it has a communicator of its own. The World's may be busy with an average that
   /// overlaps with steps, for which a log line need not wait.
-  explicit LossMeter(transport::World& world);
+  LossMeter(transport::World& world, TrafficMeter& traffic);
 
-  /// Measures what a reduce() moves, while nothing else is under way. Collective; before the first
-  /// epoch.
+  /// Measures what a reduce() moves, while nothing else is under way: the meter of traffic, which
+  /// is lent, leaves it out. Collective; before the first epoch.
   void join();
-  /// The bytes that join() has measured, on this rank.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
   /// A new epoch begins.
   void start() noexcept;
@@ -98,55 +143,13 @@ class LossMeter {
   [[noreturn]] void report_not_finite();
 
   transport::World& world_;
+  TrafficMeter& traffic_;
   transport::Communicator all_;
   LossSums own_;
   LossSums window_;  // own, since the last reduce()
   LossSums total_;
   std::int64_t first_bad_step_ = 0;  // 0: none
   std::uint64_t bytes_ = 0;
-};
-
-/// A part of some seconds, per second; 0 of none.
-[[nodiscard]] constexpr double per_second(double part, double seconds) noexcept {
-  return seconds > 0.0 ? part / seconds : 0.0;
-}
-
-/// Where the time of one epoch's training went on this rank, and what it moved.
-struct Traffic {
-  double seconds = 0.0;
-  double communicating = 0.0;  ///< seconds in transport calls after the last rank's arrival
-  double waiting = 0.0;        ///< seconds in transport calls before it
-  double bytes = 0.0;          ///< moved between ranks by the update scheme
-
-  [[nodiscard]] double communication_share() const noexcept {
-    return per_second(communicating, seconds);
-  }
-};
-
-/// Bytes that this rank has moved: through shared memory, and in messages.
-[[nodiscard]] std::uint64_t bytes_moved(const transport::World& world);
-
-/// Measures from start() to read(). The trainer's own few bytes, moved between begin_bookkeeping()
-/// and end_bookkeeping(), count as time and not as bytes.
-class TrafficMeter {
- public:
-  explicit TrafficMeter(const transport::World& world) noexcept : world_(world) {}
-
-  /// `before`: what the epoch had when its run was interrupted.
-  void start(const Traffic& before = {});
-  void begin_bookkeeping();
-  void end_bookkeeping();
-  /// So many bytes that are being moved are the trainer's own.
-  void leave_out(std::uint64_t bytes) noexcept { bookkeeping_bytes_ += bytes; }
-  [[nodiscard]] Traffic read() const;
-
- private:
-  const transport::World& world_;
-  std::chrono::steady_clock::time_point began_;
-  transport::Counters at_start_;
-  Traffic before_;
-  std::uint64_t bookkeeping_from_ = 0;
-  std::uint64_t bookkeeping_bytes_ = 0;
 };
 
 }  // namespace rondo::train

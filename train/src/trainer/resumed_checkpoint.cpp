@@ -28,6 +28,7 @@
 #include "checkpoint/storage.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/run_log.hpp"
+#include "trainer/trained_state.hpp"
 
 namespace rondo::train {
 namespace {
@@ -47,17 +48,17 @@ void look_through(transport::World& world, ResumedCheckpoint& checkpoint) {
 
 // Facts beyond the configuration: a program may bring its own model or data, and files may have
 // changed. Which samples a step has, and how many steps an epoch, follow from their number.
-void expect_same_model_and_data(const Manifest& manifest, const ResumingRun& run) {
+void expect_same_model_and_data(const Manifest& manifest, const TrainedState& run) {
   expect_same_layers(manifest, run.model);
   constexpr const char* remedy =
       "give it the data of that run, or begin a new run in another folder";
-  const std::int64_t samples = run.dataset.training.shape.n;
+  const std::int64_t samples = run.dataset->training.shape.n;
   if (samples != manifest.training_samples) {
     throw ConfigError(
         fmt::format("data: the training set has {} samples, and had {} when the run began; {}",
                     samples, manifest.training_samples, remedy));
   }
-  if (run.dataset.mean != manifest.mean || run.dataset.stddev != manifest.stddev) {
+  if (run.dataset->mean != manifest.mean || run.dataset->stddev != manifest.stddev) {
     throw ConfigError(fmt::format(
         "data: images are normalised with another mean or deviation than when the run began; {}",
         remedy));
@@ -83,19 +84,18 @@ void expect_end_behind(const ResumedCheckpoint& checkpoint, std::int64_t total_s
 }
 
 // Returns what is wrong, alike on all ranks.
-std::string try_checkpoint(transport::World& world, const ResumingRun& run,
-                           ResumedCheckpoint& checkpoint) {
+std::string try_checkpoint(const TrainedState& run, ResumedCheckpoint& checkpoint) {
   try {
-    look_through(world, checkpoint);
+    look_through(run.world, checkpoint);
   } catch (const DataError& error) {
     return error.what();
   }
-  agree_on(world, [&] {
+  agree_on(run.world, [&] {
     expect_same_training(experiment_of(checkpoint.manifest), run.experiment);
     expect_same_model_and_data(checkpoint.manifest, run);
     expect_end_behind(checkpoint, run.total_steps);
-    checkpoint.exact = checkpoint.manifest.ranks == world.size() &&
-                       grid_of(checkpoint.manifest, run.model) == run.grid;
+    checkpoint.exact = checkpoint.manifest.ranks == run.world.size() &&
+                       grid_of(checkpoint.manifest, run.model) == run.grid.choice();
   });
   return {};
 }
@@ -106,13 +106,23 @@ std::vector<std::byte> ResumedCheckpoint::read(int rank, Part part) const {
   return read_checked(path, manifest.file_of(rank, part));
 }
 
-std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world, const ResumingRun& run,
-                                                 const std::filesystem::path& resume, RunLog& log) {
-  const std::string wanted = text_of_first_rank(world, resume.string());
+// By its name, where that says so, for it or the checkpoint may be a link to where there is more
+// room.
+std::filesystem::path ResumedCheckpoint::folder() const {
+  std::error_code error;
+  const auto named = std::filesystem::absolute(path, error).parent_path();
+  if (named.filename() == checkpoints_in({})) return named;
+  return std::filesystem::weakly_canonical(path, error).parent_path();
+}
+
+std::optional<ResumedCheckpoint> find_checkpoint(const TrainedState& run, const RunLog& log) {
+  transport::World& world = run.world;
+  const std::filesystem::path& folder = run.options.run_folder;
+  const std::string wanted = text_of_first_rank(world, run.options.resume.string());
   if (wanted.empty()) return std::nullopt;
   std::string names;
   if (world.rank() == 0) {
-    for (const auto& path : resume_candidates(run.folder, wanted)) names += path.string() + '\0';
+    for (const auto& path : resume_candidates(folder, wanted)) names += path.string() + '\0';
   }
   names = text_of_first_rank(world, names);  // each with a zero behind it, which no name has
   const bool there_is_one = !names.empty();
@@ -122,8 +132,13 @@ std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world, const 
   for (std::size_t end = 0; !names.empty(); names.erase(0, end + 1)) {
     end = names.find('\0');
     ResumedCheckpoint checkpoint{.path = names.substr(0, end)};
-    last_problem = try_checkpoint(world, run, checkpoint);
-    if (last_problem.empty()) return checkpoint;
+    last_problem = try_checkpoint(run, checkpoint);
+    if (last_problem.empty()) {
+      std::error_code error;
+      checkpoint.in_run_folder =
+          std::filesystem::equivalent(checkpoint.folder(), checkpoints_in(folder), error);
+      return checkpoint;
+    }
     if (!there_are_several) continue;
     log.note("skipped " + checkpoint.path.filename().string() + ": " + last_problem);
   }
@@ -133,15 +148,15 @@ std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world, const 
     if (there_is_one) {
       throw DataError(
           fmt::format("{}: no checkpoint can be used: {}; to begin the run anew, remove {}",
-                      run.folder.string(), last_problem, checkpoints_in(run.folder).string()));
+                      folder.string(), last_problem, checkpoints_in(folder).string()));
     }
-    if (world.rank() != 0 || !has_completed(run.folder)) return;
+    if (world.rank() != 0 || !has_completed(folder)) return;
     throw ConfigError(
         fmt::format("{} holds a run that has completed, and no checkpoint to go on from; choose "
                     "another folder, or remove it",
-                    run.folder.string()));
+                    folder.string()));
   });
-  log.note("no checkpoint to go on from in " + run.folder.string() + ": the run begins");
+  log.note("no checkpoint to go on from in " + folder.string() + ": the run begins");
   return std::nullopt;
 }
 

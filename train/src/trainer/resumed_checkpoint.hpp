@@ -6,12 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include <rondo/train/experiment.hpp>
-#include <rondo/train/model.hpp>
-
 #include "checkpoint/manifest.hpp"
-#include "config/grid_choice.hpp"
-#include "trainer/prepare.hpp"
 #include "trainer/run_state.hpp"
 
 namespace rondo::transport {
@@ -21,6 +16,7 @@ class World;
 namespace rondo::train {
 
 class RunLog;
+struct TrainedState;
 
 /// The checkpoint that a run goes on from.
 struct ResumedCheckpoint {
@@ -28,30 +24,20 @@ struct ResumedCheckpoint {
   Manifest manifest = {};
   /// As many ranks on the same grid as the run that it is of: they go on with the same bits.
   bool exact = false;
+  bool in_run_folder = false;  ///< does the run go on in its own folder?
 
+  /// The folder of checkpoints that it is in, beside which a run has its logs.
+  [[nodiscard]] std::filesystem::path folder() const;
   /// The part of rank `rank` of that run. Throws DataError where it is not what was written.
   [[nodiscard]] std::vector<std::byte> read(int rank, Part part) const;
 };
 
-/// The run that goes on. All members are lent.
-struct ResumingRun {
-  const Experiment& experiment;
-  const Model& model;
-  const GridChoice& grid;
-  const std::filesystem::path& folder;
-  const Dataset& dataset;
-  const DataDigests& digests;
-  std::int64_t total_steps;  ///< at which it ends
-};
-
-/// The first checkpoint of those that `resume` may mean which no rank refuses; the log is told what
-/// was skipped and why. Nothing where a run with `resume` "auto" has none: it begins. Folders and
-/// `resume` are those of rank 0. Throws DataError where none can be used, and ConfigError where one
-/// is of another training. Collective.
-[[nodiscard]] std::optional<ResumedCheckpoint> find_checkpoint(transport::World& world,
-                                                               const ResumingRun& run,
-                                                               const std::filesystem::path& resume,
-                                                               RunLog& log);
+/// The first checkpoint of those that TrainerOptions::resume may mean which no rank refuses; the
+/// log is told what was skipped and why. Nothing where a run with "auto" has none: it begins.
+/// Folder and `resume` are those of rank 0. Throws DataError where none can be used, and
+/// ConfigError where one is of another training. Collective.
+[[nodiscard]] std::optional<ResumedCheckpoint> find_checkpoint(const TrainedState& run,
+                                                               const RunLog& log);
 
 /// How far the run had come, for ranks that are not those of the checkpoint. Collective.
 [[nodiscard]] RunState state_for_other_ranks(transport::World& world,

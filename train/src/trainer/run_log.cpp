@@ -6,10 +6,7 @@
 
 #include "trainer/run_log.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,7 +16,6 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -66,33 +62,12 @@ std::filesystem::path damaged_file(const std::filesystem::path& log) {
   return std::filesystem::path(log).concat(".damaged");
 }
 
-constexpr auto lock_interval = std::chrono::milliseconds(100);
-
 [[noreturn]] void fail_to_write(const std::filesystem::path& file) {
   throw DataError(file.string() + ": cannot be written: " + reason_of_last_failure() +
                   "; give the run a folder that can be written to, with enough space");
 }
 
 }  // namespace
-
-FolderLock::FolderLock(const std::filesystem::path& folder, std::chrono::milliseconds limit)
-    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0) return;
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    if (std::chrono::steady_clock::now() >= end) {
-      ::close(descriptor_);
-      throw ConfigError(folder.string() +
-                        ": another run is writing there; wait for its end, or choose another "
-                        "folder");
-    }
-    std::this_thread::sleep_for(lock_interval);
-  }
-}
-
-FolderLock::~FolderLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
 
 // With ios::app every line goes behind what is there, also after the file was cut. Opened before
 // training begins: a folder that cannot be written is an error then, and not after an epoch.
@@ -294,7 +269,7 @@ RunLog::RunLog(const TrainerOptions& options, int rank)
     throw ConfigError(options.run_folder.string() +
                       ": the run folder cannot be made: " + failure.message());
   }
-  lock_ = FolderLock(options.run_folder);
+  lock_.emplace(DirectoryLock::wait(options.run_folder));
   file_.emplace(options.run_folder / "metrics.jsonl");
   token_trace_ = options.run_folder / "token_trace.jsonl";
 }
@@ -333,13 +308,9 @@ void RunLog::set_damaged_aside(const std::string& lines) const {
   aside.finish();
 }
 
-void RunLog::resume(const RunSoFar& before, std::uint64_t trace_bytes) {
-  last_epoch_ = before.last_epoch;
-  best_accuracy_ = before.best_accuracy;
-  seconds_before_ = before.seconds;
+void RunLog::resume(std::uint64_t trace_bytes) {
   undecided_ = false;
-  if (!file_) return;
-  cut_file(token_trace_, trace_bytes);
+  if (file_) cut_file(token_trace_, trace_bytes);
 }
 
 void RunLog::expect_token_trace(std::uint64_t bytes) const {
@@ -377,17 +348,8 @@ void RunLog::begin_anew() {
   std::filesystem::remove(damaged_file(file_->path()), ignored);
 }
 
-void RunLog::start(const ResumeEvent& resumed, bool file_goes_on, const Experiment& experiment) {
-  if (active_ && observer_.on_start) observer_.on_start(experiment);
-  if (file_ && !file_goes_on) file_->write(resumed.part);
-  if (file_) file_->write(resumed);
-}
-
-RunSoFar RunLog::so_far() const {
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began_;
-  return {.last_epoch = last_epoch_,
-          .best_accuracy = best_accuracy_,
-          .seconds = seconds_before_ + took.count()};
+double RunLog::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
 }
 
 std::vector<std::filesystem::path> RunLog::files() const {
@@ -417,13 +379,8 @@ void RunLog::note(const std::string& line) const {
   if (active_ && observer_.on_note) observer_.on_note(line);
 }
 
-void RunLog::start(const StartEvent& event, const Experiment& experiment) {
+void RunLog::start(const Experiment& experiment) const {
   if (active_ && observer_.on_start) observer_.on_start(experiment);
-  if (file_) file_->write(event);
-}
-
-void RunLog::step(const StepEvent& event) {
-  if (file_) file_->write(event);
 }
 
 void RunLog::progress(const Progress& progress) const {
@@ -431,18 +388,8 @@ void RunLog::progress(const Progress& progress) const {
 }
 
 void RunLog::epoch(const EpochMetrics& metrics) {
-  last_epoch_ = metrics;
-  best_accuracy_ = std::max(best_accuracy_, metrics.accuracy);
   if (file_) file_->write(metrics);
   if (active_ && observer_.on_epoch) observer_.on_epoch(metrics);
-}
-
-void RunLog::window(const sync::LazyWindow& event) {
-  if (file_) file_->write(event);
-}
-
-void RunLog::round(const sync::Round& event) {
-  if (file_) file_->write(event);
 }
 
 // Every turn goes to both files: for people as an event, for a replay as a line of the trace. A
@@ -453,11 +400,7 @@ void RunLog::pushes(const std::vector<sync::Push>& events) {
   append_token_trace(token_trace_, events);
 }
 
-void RunLog::end(RunSummary summary, bool by_error) {
-  summary.epochs = last_epoch_.epoch;
-  summary.final_accuracy = last_epoch_.accuracy;
-  summary.best_accuracy = best_accuracy_;
-  summary.seconds = so_far().seconds;
+void RunLog::end(const RunSummary& summary, bool by_error) {
   // A run that could not be resumed has not touched the files of the earlier one.
   if (file_ && !undecided_) file_->write(summary);
   if (active_ && !by_error && observer_.on_end) observer_.on_end(summary);

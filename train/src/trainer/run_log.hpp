@@ -9,12 +9,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <rondo/sync/cyclic.hpp>
 #include <rondo/sync/k_step.hpp>
 #include <rondo/sync/lazy.hpp>
+#include <rondo/train/run_directory.hpp>
 #include <rondo/train/trainer.hpp>
 
 #include "trainer/damaged_log.hpp"
@@ -61,35 +61,6 @@ struct ResumeEvent {
   std::int64_t epoch = 0;
   std::int64_t total_step = 0;
   std::string checkpoint = {};
-};
-
-/// The facts that the log knows of a run so far.
-struct RunSoFar {
-  EpochMetrics last_epoch = {};
-  double best_accuracy = 0.0;
-  double seconds = 0.0;
-};
-
-/// While it lives, no other run writes into a folder. Where the file system knows no locks, it does
-/// nothing.
-class FolderLock {
- public:
-  FolderLock() noexcept = default;
-  /// Waits for at most `limit` for a run that is just ending: less than until a stall is reported
-  /// by ranks that wait for this one. Throws ConfigError when the other one goes on.
-  explicit FolderLock(const std::filesystem::path& folder,
-                      std::chrono::milliseconds limit = std::chrono::seconds(8));
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-  FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  FolderLock& operator=(FolderLock&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~FolderLock();
-
- private:
-  int descriptor_ = -1;
 };
 
 /// metrics.jsonl: one JSON object a line, each written through at once, so that a reader can
@@ -139,20 +110,21 @@ class RunLog {
   [[nodiscard]] bool active() const noexcept { return active_; }
 
   void note(const std::string& line) const;
-  void start(const StartEvent& event, const Experiment& experiment);
-  /// As start(), of a run that goes on from a checkpoint. `file_goes_on`: it has a start event.
-  void start(const ResumeEvent& resumed, bool file_goes_on, const Experiment& experiment);
-  void step(const StepEvent& event);
+  /// The run begins, or goes on: the observer is told.
+  void start(const Experiment& experiment) const;
+  /// An event that goes to the file alone.
+  template <typename Event>
+  void write(const Event& event) {
+    if (file_) file_->write(event);
+  }
   void progress(const Progress& progress) const;
   void epoch(const EpochMetrics& metrics);
-  void window(const sync::LazyWindow& event);
-  void round(const sync::Round& event);
   /// The run goes on in its folder, whose metrics.jsonl was as `part` says; what was written later
   /// is cut off. A note where it is not as it was: lines that cannot be read are then in
   /// metrics.jsonl.damaged, and the others stay.
   void continue_metrics(const LogPart& part);
   /// The run goes on; the token trace had so many bytes.
-  void resume(const RunSoFar& before, std::uint64_t trace_bytes);
+  void resume(std::uint64_t trace_bytes);
   /// The run goes on in its folder, whose token trace had so many bytes. A note where it has fewer:
   /// a replay of it is refused then.
   void expect_token_trace(std::uint64_t bytes) const;
@@ -161,7 +133,8 @@ class RunLog {
   void copy_token_trace(const std::filesystem::path& from, std::uint64_t bytes) const;
   /// The run goes on from nothing: what an earlier run has left in its files is removed.
   void begin_anew();
-  [[nodiscard]] RunSoFar so_far() const;
+  /// Since this log was made.
+  [[nodiscard]] double seconds() const;
   /// Whose lengths follow; none where this rank has no files.
   [[nodiscard]] std::vector<std::filesystem::path> files() const;
   [[nodiscard]] std::uint64_t metrics_bytes() const;
@@ -172,9 +145,8 @@ class RunLog {
   [[nodiscard]] std::uint64_t trace_bytes() const;
   /// Turns of a cyclic run: to metrics.jsonl, and to token_trace.jsonl beside it.
   void pushes(const std::vector<sync::Push>& events);
-  /// The run ended as `summary` says; what the epochs told, and the time, is added to it. The
-  /// observer is told unless it ended by an error.
-  void end(RunSummary summary, bool by_error);
+  /// The run ended as `summary` says. The observer is told unless it ended by an error.
+  void end(const RunSummary& summary, bool by_error);
 
  private:
   void set_damaged_aside(const std::string& lines) const;
@@ -182,14 +154,11 @@ class RunLog {
 
   bool active_;
   TrainerObserver observer_;
-  FolderLock lock_;
+  std::optional<DirectoryLock> lock_;
   std::optional<MetricsFile> file_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::filesystem::path token_trace_;
-  EpochMetrics last_epoch_;
-  double best_accuracy_ = 0.0;
-  bool undecided_ = true;        // what becomes of the files that an earlier run has left?
-  double seconds_before_ = 0.0;  // of the run that this one goes on from
+  bool undecided_ = true;  // what becomes of the files that an earlier run has left?
 };
 
 }  // namespace rondo::train

@@ -27,6 +27,10 @@
 
 #include <fmt/format.h>
 
+#include <rondo/transport/world.hpp>
+
+#include "trainer/agreement.hpp"
+
 namespace rondo::train {
 namespace {
 
@@ -45,14 +49,49 @@ std::string not_finite_text(std::string_view what, std::int64_t number,
 
 }  // namespace
 
-StepCheck::StepCheck(transport::World& world, const Parts& parts)
-    : world_(world), parts_(parts), flags_(world) {}
+StepCheck::StepCheck(TrainedState& state, TrafficMeter& traffic)
+    : state_(state),
+      traffic_(traffic),
+      all_(state.world.communicator().split(0, state.world.rank())) {
+  const std::uint64_t before = bytes_moved(state.world);
+  exchange({});
+  bytes_ = bytes_moved(state.world) - before;
+}
+
+StepCheck::Flags StepCheck::both(const Flags& a, const Flags& b) noexcept {
+  return {.request = std::max(a.request, b.request),
+          .not_finite = std::max(a.not_finite, b.not_finite),
+          .steps = std::max(a.steps, b.steps)};
+}
+
+// Begins an exchange of what was noted, while none is under way.
+void StepCheck::begin() {
+  traffic_.leave_out(bytes_);
+  const Flags mine = std::exchange(noted_, {});
+  flags_ = {mine.request, mine.not_finite, mine.steps};
+  request_ = all_.allreduce(std::span<int>(flags_), transport::ReduceOp::max);
+}
+
+// The result of the exchange that is under way, if one is.
+StepCheck::Flags StepCheck::settle() {
+  request_.wait();
+  const auto [request, not_finite, steps] = std::exchange(flags_, {});
+  return {.request = request, .not_finite = not_finite, .steps = steps};
+}
+
+// All flags until now that were not told yet.
+StepCheck::Flags StepCheck::exchange(const Flags& mine) {
+  const Flags late = settle();
+  note(mine);
+  begin();
+  return both(late, settle());
+}
 
 void StepCheck::locate_not_finite(const Batch& batch, std::int64_t step) {
   if (!not_finite_.empty()) return;
   std::string where;
-  if (parts_.grid.is_whole()) {
-    where = parts_.executor.first_not_finite(batch);
+  if (state_.grid.is_whole()) {
+    where = state_.executor->first_not_finite(batch);
     if (where.empty()) where = "the loss itself";
   }
   not_finite_ = not_finite_text("the loss", step + 1, where);
@@ -66,10 +105,10 @@ void StepCheck::note_not_finite_gradient(const std::string& layer, std::int64_t 
 }
 
 void StepCheck::exchange_flags(bool finite, std::int64_t step) {
-  const StepFlags all = flags_.exchange({.request = own_request(), .not_finite = finite ? 0 : 1});
+  const Flags all = exchange({.request = own_request(), .not_finite = finite ? 0 : 1});
   requested_ = all.request;
   if (all.not_finite == 0) return;
-  if (!parts_.grid.is_whole()) {
+  if (!state_.grid.is_whole()) {
     find_on_grid(step);
     found_in_ = step;
   }
@@ -79,8 +118,8 @@ void StepCheck::exchange_flags(bool finite, std::int64_t step) {
 // The ranks of a replica compute together, so all look through all of them.
 void StepCheck::find_on_grid(std::int64_t step) {
   std::string first;
-  for (std::int64_t part = 0; part < parts_.batches.micro_batches(); ++part) {
-    const std::string where = parts_.executor.first_not_finite(parts_.batches.load(step, part));
+  for (std::int64_t part = 0; part < state_.batches.micro_batches(); ++part) {
+    const std::string where = state_.executor->first_not_finite(state_.batches.load(step, part));
     if (first.empty()) first = where;
   }
   if (!first.empty()) not_finite_ = not_finite_text("the loss", step + 1, first);
@@ -88,36 +127,34 @@ void StepCheck::find_on_grid(std::int64_t step) {
 
 void StepCheck::note_flags(bool finite, std::int64_t step) {
   requested_ = 0;
-  take(flags_.settle(), step);
-  flags_.note({.request = own_request(), .not_finite = finite ? 0 : 1});
-  noted_ += 1;
+  take(settle(), step);
+  note({.request = own_request(), .not_finite = finite ? 0 : 1});
+  steps_ += 1;
 }
 
-bool StepCheck::begin_exchange(bool met) {
-  if (!met && noted_ < next_after_) return false;
-  flags_.note({.steps = count_steps()});
-  flags_.begin();
-  return true;
+void StepCheck::begin_exchange(bool met) {
+  if (!met && steps_ < next_after_) return;
+  note({.steps = count_steps()});
+  begin();
 }
 
-bool StepCheck::settle_flags(std::int64_t next) {
-  take(flags_.settle(), next);
-  if (noted_ == 0) return false;
-  take(flags_.exchange({.steps = count_steps()}), next);
-  return true;
+void StepCheck::settle_flags(std::int64_t next) {
+  take(settle(), next);
+  if (steps_ == 0) return;
+  take(exchange({.steps = count_steps()}), next);
 }
 
 // How many of this rank's steps take an interval, by those since the exchange before.
 int StepCheck::count_steps() {
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::duration<double> passed = now - std::exchange(last_exchange_, now);
-  const double steps = std::exchange(noted_, 0) * (interval / std::max(passed, tick));
+  const double steps = std::exchange(steps_, 0) * (interval / std::max(passed, tick));
   return static_cast<int>(std::clamp(steps, 1.0, most_steps));
 }
 
 // Ends with what some rank has found; where none knows more, the error names step `number`, counted
 // from 1.
-void StepCheck::take(const StepFlags& all, std::int64_t number) {
+void StepCheck::take(const Flags& all, std::int64_t number) {
   requested_ = std::max(requested_, all.request);
   if (all.steps > 0) next_after_ = all.steps;
   if (all.not_finite != 0) throw_not_finite(number);
@@ -128,15 +165,15 @@ void StepCheck::take(const StepFlags& all, std::int64_t number) {
 // error names step `number`, counted from 1.
 void StepCheck::throw_not_finite(std::int64_t number) {
   std::int64_t first = found_in_;
-  world_.communicator().allreduce(std::span(&first, 1), transport::ReduceOp::min).wait();
-  agree_on(world_, [&] {
+  state_.world.communicator().allreduce(std::span(&first, 1), transport::ReduceOp::min).wait();
+  agree_on(state_.world, [&] {
     if (!not_finite_.empty() && found_in_ == first) throw NumericError(not_finite_);
   });
   throw_on_all(not_finite_text("the loss", number));
 }
 
 int StepCheck::own_request() {
-  const RunRequest now = parts_.request ? parts_.request() : RunRequest::none;
+  const RunRequest now = state_.options.request ? state_.options.request() : RunRequest::none;
   return std::max(static_cast<int>(now), std::exchange(own_left_, 0));
 }
 
@@ -153,8 +190,7 @@ void StepCheck::postpone_request() noexcept { postponed_ = std::max(postponed_, 
 
 RunRequest StepCheck::take_request_of_epoch() {
   const int earlier = std::max(std::exchange(requested_, 0), std::exchange(postponed_, 0));
-  return static_cast<RunRequest>(
-      std::max(earlier, flags_.exchange({.request = own_request()}).request));
+  return static_cast<RunRequest>(std::max(earlier, exchange({.request = own_request()}).request));
 }
 
 }  // namespace rondo::train

@@ -1,18 +1,18 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <string>
 
 #include <rondo/train/executor.hpp>
 #include <rondo/train/trainer.hpp>
-#include <rondo/transport/world.hpp>
+#include <rondo/transport/communicator.hpp>
+#include <rondo/transport/request.hpp>
 
-#include "trainer/agreement.hpp"
-#include "trainer/batch_iterator.hpp"
-#include "trainer/grid_membership.hpp"
+#include "trainer/meters.hpp"
+#include "trainer/trained_state.hpp"
 
 namespace rondo::train {
 
@@ -20,16 +20,9 @@ namespace rondo::train {
 /// which ends the run, and what was requested of the run from outside.
 class StepCheck {
  public:
-  /// The parts that a step is computed with. All members are lent.
-  struct Parts {
-    const GridMembership& grid;
-    Executor& executor;
-    BatchIterator& batches;
-    const std::function<RunRequest()>& request;  ///< see TrainerOptions
-  };
-
-  /// Collective.
-  StepCheck(transport::World& world, const Parts& parts);
+  /// Lent: the state that a step is computed with, and the meter that leaves out what an exchange
+  /// moves. Collective.
+  StepCheck(TrainedState& state, TrafficMeter& traffic);
 
   // The finds of this rank. Steps are counted from 0 over the whole run; the first find counts.
 
@@ -53,13 +46,11 @@ class StepCheck {
   /// Collective.
   void note_flags(bool finite, std::int64_t step);
   /// After the update: begins to exchange what was noted, if the ranks `met` in it, alike on all,
-  /// or some time has passed. Collective. True if it has begun.
-  bool begin_exchange(bool met);
+  /// or some time has passed. Collective.
+  void begin_exchange(bool met);
   /// Between two steps, of which `next` is the second, where ranks meet anyway: exchanges what was
-  /// noted and is not known yet. Collective. True if that moved something.
-  bool settle_flags(std::int64_t next);
-  /// Which an exchange moves on this rank.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return flags_.bytes(); }
+  /// noted and is not known yet. Collective.
+  void settle_flags(std::int64_t next);
 
   // What was requested: the greatest of all ranks.
 
@@ -79,17 +70,33 @@ class StepCheck {
   void take_answered();
 
  private:
+  /// What ranks tell each other of their steps; the largest of each counts.
+  struct Flags {
+    int request = 0;     ///< see RunRequest
+    int not_finite = 0;  ///< 1: the loss of some rank is NaN or Inf
+    int steps = 0;       ///< after so many the next exchange is wanted; 0: in every step
+  };
+
+  [[nodiscard]] static Flags both(const Flags& a, const Flags& b) noexcept;
+  void note(const Flags& mine) noexcept { noted_ = both(noted_, mine); }
+  void begin();
+  Flags settle();
+  Flags exchange(const Flags& mine);
   [[nodiscard]] int own_request();
   void find_on_grid(std::int64_t step);
-  void take(const StepFlags& all, std::int64_t number);
+  void take(const Flags& all, std::int64_t number);
   [[nodiscard]] int count_steps();
   [[noreturn]] void throw_not_finite(std::int64_t number);
 
-  transport::World& world_;
-  Parts parts_;
-  StepAgreement flags_;
-  int noted_ = 0;       // steps since the last exchange
-  int next_after_ = 1;  // so many steps, if ranks do not meet before
+  TrainedState& state_;
+  TrafficMeter& traffic_;
+  transport::Communicator all_;
+  Flags noted_;                    // for the next exchange
+  std::array<int, 3> flags_ = {};  // of the exchange under way
+  transport::Request request_;
+  std::uint64_t bytes_ = 0;  // that an exchange moves
+  int steps_ = 0;            // since the last one
+  int next_after_ = 1;       // so many steps, if ranks do not meet before
   std::chrono::steady_clock::time_point last_exchange_ = std::chrono::steady_clock::now();
   int requested_ = 0;
   int postponed_ = 0;

@@ -66,34 +66,29 @@ void SlowRank::wait_for(std::chrono::nanoseconds computed) {
   }
 }
 
-StepLink::StepLink(sync::UpdateScheme& scheme, transport::World& world,
-                   const ParameterLayout& layout, std::span<float> gradients, GridMembership& grid,
-                   std::size_t bucket_bytes)
-    : scheme_(scheme),
-      world_(world),
-      layout_(layout),
-      gradients_(gradients),
-      grid_(grid),
-      bucket_bytes_(bucket_bytes) {
-  buckets_.reserve(layout.blocks.size());
+StepLink::StepLink(TrainedState& state) : state_(state) {
+  buckets_.reserve(state.layout.blocks.size());
+  if (state.batches.micro_batches() > 1) {
+    sum_.emplace(state.gradients.size(), state.options.team);
+  }
 }
 
 // The gradient is still in the cache, and no other rank's has been added to it.
 void StepLink::gradients_final(std::size_t block) {
-  const ParameterBlock& at = layout_.blocks[block];
-  const std::span<const float> gradient = gradients_.subspan(at.offset, at.size);
+  const ParameterBlock& at = state_.layout.blocks[block];
+  const auto gradient = std::span(state_.gradients).subspan(at.offset, at.size);
   if (!not_finite_ && !tensor::all_finite(gradient)) not_finite_ = block;
   if (sum_) add_up(at);
   if (!last_) return;
-  if (scheme_.wants_inner_sums()) {
+  if (state_.scheme->wants_inner_sums()) {
     collect(block);
   } else {
-    scheme_.gradients_final(block);
+    state_.scheme->gradients_final(block);
   }
 }
 
 void StepLink::between_layers() {
-  world_.progress();
+  state_.world.progress();
   const std::size_t posted = buckets_.size() - (is_open_ ? 1 : 0);
   // In the order in which they were posted, because the scheme's own buckets must have the same
   // order on all ranks.
@@ -111,7 +106,7 @@ void StepLink::end_step() {
 }
 
 void StepLink::add_up(const ParameterBlock& block) {
-  const std::span<float> part = gradients_.subspan(block.offset, block.size);
+  const std::span<float> part = std::span(state_.gradients).subspan(block.offset, block.size);
   if (last_) {
     sum_->move_to(block.offset, part);
   } else {
@@ -121,7 +116,8 @@ void StepLink::add_up(const ParameterBlock& block) {
 
 // Blocks become final from the last one on, so a bucket grows towards the first.
 void StepLink::collect(std::size_t block) {
-  transport::Communicator* const inner = grid_.groups_of(block).inner;
+  const auto bucket_bytes = static_cast<std::size_t>(state_.experiment.update.bucket_bytes);
+  transport::Communicator* const inner = state_.grid.groups_of(block).inner;
   // A bucket is reduced as one array, over one communicator.
   if (is_open_ && buckets_.back().inner != inner) post_open();
   if (is_open_) {
@@ -130,7 +126,7 @@ void StepLink::collect(std::size_t block) {
     buckets_.push_back({.first = block, .last = block + 1, .inner = inner});
     is_open_ = true;
   }
-  if (inner == nullptr || gradients_of(buckets_.back()).size_bytes() >= bucket_bytes_) post_open();
+  if (inner == nullptr || gradients_of(buckets_.back()).size_bytes() >= bucket_bytes) post_open();
 }
 
 void StepLink::post_open() {
@@ -142,13 +138,14 @@ void StepLink::post_open() {
 
 void StepLink::pass_on() {
   const Bucket& bucket = buckets_[passed_on_++];
-  for (std::size_t block = bucket.last; block-- > bucket.first;) scheme_.gradients_final(block);
+  for (std::size_t block = bucket.last; block-- > bucket.first;)
+    state_.scheme->gradients_final(block);
 }
 
 std::span<float> StepLink::gradients_of(const Bucket& bucket) const {
-  const std::size_t offset = layout_.blocks[bucket.first].offset;
-  const ParameterBlock& last = layout_.blocks[bucket.last - 1];
-  return gradients_.subspan(offset, last.offset + last.size - offset);
+  const std::size_t offset = state_.layout.blocks[bucket.first].offset;
+  const ParameterBlock& last = state_.layout.blocks[bucket.last - 1];
+  return std::span(state_.gradients).subspan(offset, last.offset + last.size - offset);
 }
 
 }  // namespace rondo::train

@@ -15,11 +15,7 @@
 #include <rondo/transport/request.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "trainer/grid_membership.hpp"
-
-namespace rondo::transport {
-class World;
-}  // namespace rondo::transport
+#include "trainer/trained_state.hpp"
 
 namespace rondo::train {
 
@@ -70,12 +66,8 @@ class SlowRank {
 /// there: between two layers, or at the end of the step.
 class StepLink final : public StepObserver {
  public:
-  /// All is lent. Sums over a replica travel when they have `bucket_bytes`.
-  StepLink(sync::UpdateScheme& scheme, transport::World& world, const ParameterLayout& layout,
-           std::span<float> gradients, GridMembership& grid, std::size_t bucket_bytes);
-
-  /// Sums up the gradients of several micro-batches from now on, on the threads of `team`.
-  void expect_micro_batches(transport::Team* team) { sum_.emplace(gradients_.size(), team); }
+  /// `state` is lent; it has its scheme.
+  explicit StepLink(TrainedState& state);
 
   /// The next pass is micro-batch `micro_batch` of `micro_batches`.
   void begin_micro_batch(std::int64_t micro_batch, std::int64_t micro_batches) noexcept {
@@ -85,13 +77,11 @@ class StepLink final : public StepObserver {
   }
 
   void make_ready(std::size_t block) override {
-    if (first_) scheme_.make_ready(block);
+    if (first_) state_.scheme->make_ready(block);
   }
   void gradients_final(std::size_t block) override;
   void between_layers() override;
-  [[nodiscard]] StepProfile* profile() override { return profile_; }
-  /// Where the executor notes times; lent, null: nowhere.
-  void set_profile(StepProfile* profile) noexcept { profile_ = profile; }
+  [[nodiscard]] StepProfile* profile() override { return state_.options.profile; }
 
   /// The first parameter block of this step whose own gradient, before any sum, has an element that
   /// is NaN or infinite. Backward goes from the last layer to the first.
@@ -117,18 +107,12 @@ class StepLink final : public StepObserver {
 
   [[nodiscard]] std::span<float> gradients_of(const Bucket& bucket) const;
 
-  sync::UpdateScheme& scheme_;
-  transport::World& world_;
-  const ParameterLayout& layout_;
-  std::span<float> gradients_;
-  GridMembership& grid_;
-  std::size_t bucket_bytes_;
+  TrainedState& state_;
   std::vector<Bucket> buckets_;  // of this step, in the order in which they became final
   std::size_t passed_on_ = 0;    // of them, by now
   bool is_open_ = false;         // the last one: more may follow
   std::optional<sync::GradientSum> sum_ = {};
   std::optional<std::size_t> not_finite_ = {};
-  StepProfile* profile_ = nullptr;
   bool first_ = true;
   bool last_ = true;
 };

@@ -1,82 +1,33 @@
-// The loops of a run over epochs and steps, and what comes of them: the test set's loss after an
-// epoch, and the model after the last.
+// The loop over the epochs of a run, and its checkpoints.
 //
-// After an epoch every rank evaluates a part of the test set on a copy of the parameters. Under
-// schemes whose ranks do not step together, a rank trains mini-batches of its own until the scheme
-// parks all ranks at the end of an epoch.
-//
-// The rest of a Trainer: trainer_setup.cpp makes what it owns, trainer_checkpoint.cpp saves it and
-// goes on from a checkpoint, trainer_reports.cpp tells the log.
+// A checkpoint is taken between two steps. Where a step ends an epoch, or the run, that is after
+// the evaluation, so that the test accuracy is known; of a run that ends within an epoch it still
+// has the figures from before. A rank's state has five parts: its parameters; the running
+// statistics of batch norm; what the scheme and its optimizer save; how far the run has come, with
+// the figures of the epoch under way; and what was evaluated, where that is another model. Nothing
+// else lives from one step to the next: batches follow from the step.
 
 #include "trainer/trainer.hpp"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <cmath>
-#include <exception>
 #include <filesystem>
-#include <optional>
-#include <span>
-#include <string>
 #include <utility>
+#include <vector>
 
-#include <rondo/train/step_profile.hpp>
+#include <fmt/format.h>
+
+#include <rondo/train/dataset.hpp>
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "checkpoint/resume.hpp"
-#include "config/combinations.hpp"
-#include "executor/lowering.hpp"
+#include "checkpoint/storage.hpp"
+#include "schemes/make_scheme.hpp"
 #include "schemes/scheme_plugin.hpp"
 #include "trainer/agreement.hpp"
-#include "trainer/prepare.hpp"
-#include "weights/model_weights.hpp"
 
 namespace rondo::train {
 namespace {
-
-void finish(Trainer& trainer) {
-  trainer.finish();
-  trainer.save_model();
-}
-
-// Ranks that throw NumericError alike can complete the last checkpoint from before. Where ranks
-// step alone, the World is aborted: a checkpoint that was not complete stays unfinished, as where a
-// program's own part throws NumericError on one rank.
-void run(const transport::World& world, Trainer& trainer) {
-  trainer.join();
-  trainer.announce();
-  if (trainer.trains()) trainer.remove_model();
-  try {
-    while (!trainer.done()) trainer.run_epoch();
-  } catch (const NumericError& numeric) {
-    if (world.size() > 1 && !is_thrown_by_all()) throw;
-    try {
-      trainer.complete_checkpoints();
-    } catch (const transport::Error&) {  // NOLINT(bugprone-empty-catch): the first error matters
-    } catch (const DataError& error) {   // on all ranks
-      throw_on_all(
-          fmt::format("{}; the last checkpoint is not complete: {}", numeric.what(), error.what()));
-    }
-    throw;
-  }
-  const bool saves_model = !trainer.stopped() && !trainer.sweeps();
-  try {
-    trainer.complete_checkpoints();
-  } catch (const DataError&) {
-    // On all ranks. Without the checkpoint the disk has room for the model.
-    if (saves_model) finish(trainer);
-    throw;
-  }
-  if (saves_model) finish(trainer);
-}
-
-std::string reason_of_end(const Trainer& trainer) {
-  if (trainer.stopped()) return "stopped";
-  if (trainer.diverged()) return "diverged";
-  return trainer.cut_short() ? "max_steps" : "completed";
-}
 
 /// The scheme of the program or of a plug-in; empty when there is neither.
 MakeScheme own_scheme_of(const Experiment& experiment, const TrainerOptions& options) {
@@ -102,6 +53,11 @@ void end_by_error(RunLog& log, Trainer& trainer, const std::string& error) noexc
     log.end(trainer.summary(error, true), true);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the first error matters
   }
+}
+
+std::vector<std::byte> bytes_of(std::span<const float> values) {
+  const auto bytes = std::as_bytes(values);
+  return {bytes.begin(), bytes.end()};
 }
 
 }  // namespace
@@ -139,10 +95,11 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   agree_on(world, [&] { trainer.emplace(world, std::move(prepared), std::move(options), *log); });
   try {
     end_together(world, [&] {
-      run(world, *trainer);
+      trainer->join();
+      trainer->run();
       // Written as the last thing: a file without an end event is of a run that was killed, or goes
       // on.
-      const RunSummary summary = trainer->summary(reason_of_end(*trainer));
+      const RunSummary summary = trainer->summary(trainer->reason_of_end());
       agree_on_first_rank(world, [&] { log->end(summary, trainer->stopped()); });
     });
   } catch (const std::exception& error) {
@@ -156,338 +113,299 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   return trainer->last_epoch();
 }
 
+Trainer::Trainer(transport::World& world, PreparedRun run, TrainerOptions options, RunLog& log)
+    : state_(world, std::move(run), std::move(options)),
+      evaluation_(state_),
+      record_(state_, log),
+      loop_(state_, record_) {
+  state_.make_executor();
+}
+
+void Trainer::join() {
+  state_.join(record_.log());
+  loop_.join();
+  record_.join();
+  // A sweep is never gone on with, also where it is stopped.
+  if (!state_.options.run_folder.empty() && !state_.sweeps()) {
+    checkpoints_.emplace(state_.world.communicator(),
+                         CheckpointWriter::Options{.run_folder = state_.options.run_folder,
+                                                   .logs = record_.log().files(),
+                                                   .keep = state_.experiment.checkpoint.keep,
+                                                   .best = state_.experiment.checkpoint.best});
+  }
+  state_.resumed ? resume() : begin_anew();
+}
+
+void Trainer::run() {
+  record_.announce();
+  if (state_.trains() && state_.world.rank() == 0 && !state_.options.run_folder.empty()) {
+    // A file of an earlier part's end is of a model that the run leaves behind. One that stays is
+    // replaced at the end.
+    std::error_code ignored;
+    std::filesystem::remove(state_.options.run_folder / "model.safetensors", ignored);
+  }
+  train_all_epochs();
+  const auto save_model = [&] {
+    if (stopped_ || state_.sweeps()) return;
+    finish();
+    evaluation_.save_model();
+  };
+  try {
+    complete_checkpoints();
+  } catch (const DataError&) {
+    save_model();  // on all ranks; without the checkpoint the disk has room for it
+    throw;
+  }
+  save_model();
+}
+
+// Ranks that throw NumericError alike can complete the last checkpoint from before. Where ranks
+// step alone, the World is aborted: a checkpoint that was not complete stays unfinished, as where a
+// program's own part throws NumericError on one rank.
+void Trainer::train_all_epochs() {
+  try {
+    while (!done()) run_epoch();
+  } catch (const NumericError& numeric) {
+    if (state_.world.size() > 1 && !is_thrown_by_all()) throw;
+    try {
+      complete_checkpoints();
+    } catch (const transport::Error&) {  // NOLINT(bugprone-empty-catch): the first error matters
+    } catch (const DataError& error) {   // on all ranks
+      throw_on_all(
+          fmt::format("{}; the last checkpoint is not complete: {}", numeric.what(), error.what()));
+    }
+    throw;
+  }
+}
+
 const EpochMetrics& Trainer::run_epoch() {
-  // The run was resumed within an epoch: its figures go on from the checkpoint's.
-  if (run_.epoch_open) {  // goes on within it
-    traffic_.start(run_.traffic);
-    report_progress();  // perhaps no step is left
-  } else {
-    ++run_.epoch;
-    run_.epoch_first = run_.step;
-    epoch_before_ = scheme_->counters();
-    run_.epoch_open = true;
-    losses_.start();
-    traffic_.start();
-  }
-  if (is_paced_now()) {
-    run_paced_steps();
-  } else {
-    run_steps();
-  }
-  // Stopped within the epoch: the checkpoint has been taken, and nothing is evaluated.
-  if (stopped_) {
-    close_epoch();
-    return run_.last_epoch;
-  }
+  RunState& run = state_.run;
+  record_.begin_epoch();
+  loop_.run([this, paced = state_.is_paced_now()] {
+    if (checkpoints_) checkpoints_->progress();
+    if (!paced) end_step();
+    return stopped_;
+  });
   // Ranks that go at a pace of their own may have done a little more than a whole epoch at its end.
-  const std::int64_t end = is_paced(experiment_) ? total_steps_ : run_.step;
-  const bool ends_within = run_.step >= total_steps_ && end % batches_.steps() != 0;
+  const std::int64_t end = is_paced(state_.experiment) ? state_.total_steps : run.step;
   std::optional<Moment> before;
-  if (ends_within) before = now();
-  if (sweeps()) {
-    close_epoch();
-  } else {
-    report_epoch();
-  }
-  run_.epoch_open = false;
+  if (!stopped_ && !state_.trains() && end % state_.batches.steps() != 0) before = now();
+  loop_.settle();
+  const Work work = record_.sum_up_epoch();
+  // Stopped within the epoch: the checkpoint has been taken.
+  std::optional<TestResult> tested;
+  if (!stopped_ && !state_.sweeps()) tested = evaluation_.test();
+  record_.end_epoch(work, tested);
+  if (stopped_) return run.last_epoch;
+  run.epoch_open = false;
   end_epoch(before);
-  return run_.last_epoch;
-}
-
-void Trainer::run_steps() {
-  bool more = run_.step < total_steps_;
-  while (more) {
-    run_step();
-    report_traces();
-    const std::int64_t in_epoch = run_.step - run_.epoch_first;
-    if (in_epoch % experiment_.train.log_every == 0) report_step();
-    report_progress();
-    end_step();
-    more = run_.step < total_steps_ && run_.step % batches_.steps() != 0 && !stopped_;
-  }
-}
-
-// Steps 1 to 5 of train/README.md.
-void Trainer::run_step() {
-  const StepProfile::Step profiled(options_.profile, run_.step + 1);
-  const std::int64_t mine = batches_.own_samples(run_.step);
-  scheme_->begin({.index = run_.step,
-                  .local_samples = static_cast<std::size_t>(mine),
-                  .global_samples = static_cast<std::size_t>(batches_.samples(run_.step)),
-                  .learning_rate = learning_rate_.at(run_.step),
-                  .optimizer_start = run_.momenta_from});
-  const LossSums sums = compute(batches_, run_.step);
-  // Before the update, so that a loss that is not finite changes no parameter.
-  const bool alone = steps_alone();
-  exchange_flags(sums, alone);
-  finish_step();
-  // Which step ends a round and waits for its average, all ranks know alike.
-  if (alone && check_->begin_exchange(!traces_.rounds.empty())) {
-    traffic_.leave_out(check_->bytes());
-  }
-  ++run_.step;
-  losses_.add(run_.step, sums);
-  if (options_.on_step) options_.on_step();
-}
-
-LossSums Trainer::compute(BatchIterator& batches, std::int64_t step) {
-  LossSums whole;
-  // Ranks that go each at a pace of their own count their mini-batches, not samples of a step.
-  const std::int64_t others =
-      &batches == own_batches_.get() ? grid_.replica() * experiment_.train.global_batch : 0;
-  for (std::int64_t micro_batch = 0; micro_batch < batches.micro_batches(); ++micro_batch) {
-    const Batch batch = [&] {
-      const StepProfile::Part part(options_.profile, "load");
-      return batches.load(step, micro_batch);
-    }();
-    link_->begin_micro_batch(micro_batch, batches.micro_batches());
-    const BatchPosition position{.step = step,
-                                 .first_sample = others + batches.first_sample(step, micro_batch)};
-    const tensor::Loss loss =
-        slow_rank_.slowed([&] { return executor_->train(batch, *link_, position); });
-    grid_.shared_statistics().count(batch.samples, statistics_);
-    if (!std::isfinite(loss.sum)) check_->locate_not_finite(batch, run_.step);
-    whole.add(loss, executor_->counted());
-  }
-  const StepProfile::Part part(options_.profile, "sums");
-  link_->end_step();
-  if (const std::optional<std::size_t> block = link_->not_finite()) {
-    check_->note_not_finite_gradient(layout_.blocks[*block].name, run_.step);
-  }
-  scheme_->add_loss(whole.loss);
-  return whole;
-}
-
-// Do replicas make this step without waiting for each other? A scheme of the user's own has another
-// description than the one that its configuration names.
-bool Trainer::steps_alone() const {
-  const sync::SchemeDescription& scheme =
-      options_.make_scheme ? scheme_->description() : scheme_of(experiment_.update);
-  return scheme.steps_alone() && run_.step >= warm_up_steps_;
-}
-
-// Replicas that step alone do not wait for each other's flags.
-void Trainer::exchange_flags(const LossSums& sums, bool alone) {
-  const bool finite = std::isfinite(sums.loss) && !link_->not_finite();
-  if (alone) return check_->note_flags(finite, run_.step);
-  traffic_.leave_out(check_->bytes());
-  check_->exchange_flags(finite, run_.step);
-}
-
-void Trainer::settle_flags() {
-  if (check_->settle_flags(run_.step)) traffic_.leave_out(check_->bytes());
-}
-
-// Waits for the reductions that backward has not hidden, and updates the parameters.
-void Trainer::finish_step() {
-  const StepProfile::Part part(options_.profile, "finish");
-  scheme_->finish();
-}
-
-bool Trainer::is_paced_now() const noexcept {
-  return is_paced(experiment_) && run_.step >= warm_up_steps_;
-}
-
-// Samples that all ranks have trained since the warm-up, as far as this rank's parameters tell.
-std::int64_t Trainer::paced_samples() const noexcept {
-  const std::optional<sync::Pace> pace = scheme_->pace();
-  return pace ? pace->samples : 0;
-}
-
-// Paced ranks count samples; as steps of the global batch these choose the learning rate and the
-// end.
-std::int64_t Trainer::step_at(std::int64_t paced_samples) const noexcept {
-  const std::int64_t steps = paced_samples / experiment_.train.global_batch;
-  return std::min(warm_up_steps_ + steps, total_steps_);
-}
-
-// Until the scheme has parked this rank: then an epoch's samples have been trained by all together.
-void Trainer::run_paced_steps() {
-  if (run_.step >= total_steps_) return;  // resumed at its end
-  do {
-    run_paced_step();
-    report_progress();
-  } while (!scheme_->pace()->parked);
-  // The samples that ranks have pulled differ; the rank that pushed last has pulled all.
-  std::array samples{paced_samples()};
-  traffic_.begin_bookkeeping();
-  world_.communicator()
-      .allreduce(std::span<std::int64_t>(samples), transport::ReduceOp::max)
-      .wait();
-  traffic_.end_bookkeeping();
-  run_.step = step_at(samples[0]);
-  report_pushes();
-}
-
-void Trainer::run_paced_step() {
-  const StepProfile::Step profiled(options_.profile, warm_up_steps_ + run_.minibatch + 1);
-  const std::int64_t mine = own_batches_->own_samples(run_.minibatch);
-  scheme_->begin({.index = warm_up_steps_ + run_.minibatch,
-                  .local_samples = static_cast<std::size_t>(mine),
-                  .global_samples = static_cast<std::size_t>(experiment_.train.global_batch),
-                  .learning_rate = learning_rate_.at(step_at(paced_samples())),
-                  .optimizer_start = run_.momenta_from});
-  const LossSums sums = compute(*own_batches_, run_.minibatch);
-  // There is no step in which all ranks could agree. Nothing of this mini-batch has been pushed.
-  if (!check_->not_finite().empty()) end_not_finite_alone(world_, check_->not_finite());
-  finish_step();
-  ++run_.minibatch;
-  run_.step = step_at(paced_samples());
-  losses_.add(run_.step + 1, sums);
-  if (options_.on_step) options_.on_step();
-  if (checkpoints_) checkpoints_->progress();
-}
-
-void Trainer::report_pushes() {
-  // All ranks of a replica take the same turns.
-  if (!grid_.reports_for_replica()) traces_.pushes.clear();
-  traffic_.begin_bookkeeping();
-  log_.pushes(gather_pushes(world_, traces_.pushes));
-  traffic_.end_bookkeeping();
-  traces_.pushes.clear();
+  return run.last_epoch;
 }
 
 // A run that was resumed at its end has evaluated nothing.
 void Trainer::finish() {
-  if (evaluated_.empty()) evaluated_.copy(*scheme_, grid_, run_.step);
-  const sync::SchemeCounters before = scheme_->counters();
-  traffic_.start();
-  // Changes that a scheme still holds back, such as an open window, go into the parameters.
-  scheme_->flush();
-  static_cast<void>(work_since(before));
-  report_traces();
-  if (is_paced(experiment_)) report_pushes();
+  evaluation_.copy_if_empty();
+  record_.flush();
 }
 
-namespace {
-
-/// Some ranks of a grid hold nothing of one kind; then nothing is sent.
-void send_some(transport::Communicator& replica, std::span<const float> values) {
-  if (!values.empty()) replica.send(values, 0).wait();
+std::string Trainer::reason_of_end() const {
+  if (stopped_) return "stopped";
+  if (loop_.diverged()) return "diverged";
+  const bool cut_short =
+      state_.total_steps < state_.experiment.train.epochs * state_.batches.steps();
+  return cut_short ? "max_steps" : "completed";
 }
 
-std::vector<float> receive_some(transport::Communicator& replica, std::size_t size, int rank) {
-  std::vector<float> values(size);
-  if (size > 0) replica.recv(std::span(values), rank).wait();
-  return values;
+std::string Trainer::stop_report() const {
+  const std::int64_t step = state_.run.step;
+  if (!checkpoints_) return fmt::format("stopped as asked after step {}", step);
+  return fmt::format("stopped as asked after step {}; go on with --resume auto, or --resume {}",
+                     step, checkpoint_folder(state_.options.run_folder, step).string());
 }
 
-}  // namespace
+// Checkpoints.
 
-// Rank 0 collects the parts of the ranks of its replica, one after another. Whether it has a
-// folder, it alone knows.
-void Trainer::save_model() {
-  const bool wanted = world_.rank() == 0 && !options_.run_folder.empty();
-  // All ranks ask, because those of rank 0's replica have to send.
-  const auto [wants] = sum_over_ranks(world_, std::array{wanted ? 1.0 : 0.0});
-  if (wants == 0.0) return;
-  const ModelWeights weights = evaluated_weights();
-  agree_on_first_rank(world_, [&] {
-    save_weights(options_.run_folder / "model.safetensors", model_, *dataset_, weights);
+bool Trainer::is_due(std::int64_t every_steps) const {
+  return every_steps > 0 && state_.run.step / every_steps != last_checkpoint_ / every_steps;
+}
+
+// Where a step ends an epoch, or the run within one, end_epoch() follows.
+void Trainer::end_step() {
+  const std::int64_t step = state_.run.step;
+  if (step % state_.batches.steps() == 0 || !state_.trains()) return;
+  StepCheck& check = loop_.check();
+  if (check.requested() == RunRequest::none && !is_due(state_.experiment.checkpoint.every_steps)) {
+    return;
+  }
+  if (step > state_.warm_up_steps && !state_.scheme->description().resumes_anywhere) {
+    check.postpone_request();
+    return;
+  }
+  loop_.settle();  // nothing that is not finite is kept
+  const RunRequest request = check.take_request();
+  stopped_ = request == RunRequest::checkpoint_and_stop;
+  save_checkpoint(now());
+  if (request != RunRequest::none) check.take_answered();
+}
+
+// What was requested during the evaluation counts too, and what was requested of ranks that went
+// each at a pace of its own. A run that ends within an epoch keeps the moment before its
+// evaluation: a longer one goes on with the epoch. A run that has left a checkpoint leaves one at
+// its end, too: --resume auto would go back to the earlier one.
+void Trainer::end_epoch(const std::optional<Moment>& before) {
+  const Experiment::Checkpoint& options = state_.experiment.checkpoint;
+  RunState& run = state_.run;
+  const RunRequest request = loop_.check().take_request_of_epoch();
+  stopped_ = request == RunRequest::checkpoint_and_stop && state_.trains();
+  const bool better = run.last_epoch.accuracy > run.best_accuracy;
+  run.best_accuracy = std::max(run.best_accuracy, run.last_epoch.accuracy);
+  const bool due = is_due(options.every_steps) ||
+                   (options.every_epochs > 0 && run.epoch % options.every_epochs == 0) ||
+                   (options.best && better) ||
+                   (!state_.trains() && (options.wanted() || last_checkpoint_ > 0));
+  if (request != RunRequest::none || due) save_checkpoint_of_epoch(before ? *before : now());
+  if (request != RunRequest::none) loop_.check().take_answered();
+}
+
+// Messages that still travel count for the steps before.
+Trainer::Moment Trainer::now() {
+  state_.complete_parameters();
+  return {record_.run_state(), record_.log().metrics_bytes(), record_.log().trace_bytes()};
+}
+
+void Trainer::save_checkpoint(const Moment& moment) {
+  if (!checkpoints_) return;
+  // The copies of the one before are freed before new ones are made.
+  checkpoints_->finish();
+  const bool within_epoch = state_.run.epoch_open;
+  RankState state = {bytes_of(state_.parameters), bytes_of(state_.statistics),
+                     state_.scheme->save(), to_bytes(moment.state),
+                     // Within an epoch the copy is of an older model.
+                     to_bytes(within_epoch ? EvaluatedPart{} : evaluation_.part())};
+  Manifest about = state_.manifest();
+  about.metrics_bytes = moment.metrics_bytes;
+  about.metrics_checksum = record_.log().metrics_checksum(moment.metrics_bytes);
+  about.token_trace_bytes = moment.token_trace_bytes;
+  // Between epochs the accuracy is that of these parameters; within one it would be an older one.
+  if (!within_epoch) about.accuracy = state_.run.last_epoch.accuracy;
+  record_.traffic().leave_out_of([&] { checkpoints_->start(std::move(about), std::move(state)); });
+  last_checkpoint_ = state_.run.step;
+}
+
+// A run that has trained all its steps goes on to its end: it can still leave its model.
+void Trainer::save_checkpoint_of_epoch(const Moment& moment) {
+  if (!state_.trains()) {
+    try {
+      complete_checkpoints();
+    } catch (const DataError&) {  // the one before could not be written; all ranks know
+      lost_checkpoint_ = std::current_exception();
+      return;
+    }
+  }
+  save_checkpoint(moment);
+}
+
+// Waits until the last one is complete.
+void Trainer::complete_checkpoints() {
+  if (lost_checkpoint_ != nullptr) std::rethrow_exception(lost_checkpoint_);
+  if (!checkpoints_) return;
+  std::exception_ptr failure;
+  try {
+    checkpoints_->finish_together();
+  } catch (const transport::Error&) {
+    throw;  // others may not come to agree
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  agree_on(state_.world, [&] {
+    if (failure != nullptr) std::rethrow_exception(failure);
   });
 }
 
-// On rank 0; empty on others, which send theirs.
-ModelWeights Trainer::evaluated_weights() {
-  if (grid_.replica() != 0) return {};
-  const auto own = evaluated_.statistics().first(layout_.statistic_count);
-  if (world_.rank() != 0) {
-    send_some(grid_.own_replica(), evaluated_.parameters());
-    send_some(grid_.own_replica(), own);
-    return {};
-  }
-  const ParameterLayout whole = layout_of(model_);
-  ModelWeights weights;
-  add_part(layout_, evaluated_.parameters(), own, whole, weights);
-  const Lowering lowering = lower(model_, grid_.choice().splits, grid_.grid().pr, 1);
-  for (int rank = 1; rank < grid_.grid().pr; ++rank) {
-    // The part that another rank holds is computed here: no rank tells where its slices belong.
-    const ParameterLayout part = layout_of(model_, lowering, rank);
-    const auto parameters = receive_some(grid_.own_replica(), part.parameter_count, rank);
-    const auto others = receive_some(grid_.own_replica(), part.statistic_count, rank);
-    add_part(part, parameters, others, whole, weights);
-  }
-  return weights;
+void Trainer::abandon_checkpoint() noexcept {
+  if (checkpoints_) checkpoints_->abandon();
 }
 
-void Trainer::remove_model() const {
-  if (world_.rank() != 0 || options_.run_folder.empty()) return;
-  std::error_code error;  // one that stays is replaced at the end
-  std::filesystem::remove(options_.run_folder / "model.safetensors", error);
+// The beginning of a run, and of a part that goes on.
+
+// A folder's checkpoints of steps that this run has not made belong to another run, or to a part
+// that the run leaves behind: the run must not go on from them, nor count them among those that are
+// kept. A run that goes on from another folder's checkpoint has made none of those in its own.
+void Trainer::set_aside_other_checkpoints() {
+  const bool made_some = state_.resumed && state_.resumed->in_run_folder;
+  agree_on(state_.world, [&] {
+    if (state_.world.rank() != 0 || state_.options.run_folder.empty()) return;
+    set_aside_later(state_.options.run_folder, made_some ? state_.run.step : -1);
+  });
 }
 
-LossSums Trainer::reduce_losses() {
-  settle_flags();  // they name the layer, if a loss is not finite
-  // Nothing of this step may be under way: what moves later counts for what comes later.
-  complete_parameters();
-  const LossSums window = losses_.reduce();
-  traffic_.leave_out(losses_.bytes());
-  return window;
+// Nothing has been refused so far: what an earlier run has left in the folder is replaced. Where
+// the launcher has seen an empty folder, another run may have been in it meanwhile.
+void Trainer::begin_anew() {
+  agree_on(state_.world, [&] {
+    const bool replaces = !state_.options.keep_earlier_run || !state_.options.resume.empty();
+    if (replaces || record_.log().metrics_bytes() == 0) return;
+    throw ConfigError(state_.options.run_folder.string() +
+                      " already holds a run's metrics.jsonl; choose another folder, or remove it");
+  });
+  set_aside_other_checkpoints();
+  agree_on(state_.world, [&] { record_.log().begin_anew(); });
 }
 
-namespace {
-
-/// Samples [first, first + size) of the test set, and which of them count, from the first on.
-struct TestBatch {
-  std::int64_t first = 0;
-  Range counted = {};
-};
-
-// All batches have the same size, for which there are kernels. Where the share ends within one, the
-// batch has samples of neighbours besides, which are not counted.
-TestBatch test_batch_from(std::int64_t next, Range share, std::int64_t size, std::int64_t all) {
-  // At the end of the test set the batch reaches back instead of beyond.
-  const std::int64_t first = std::min(next, all - size);
-  const std::int64_t last = std::min(share.last, first + size);
-  return {.first = first, .counted = {next - first, last - first}};
-}
-
-}  // namespace
-
-Range Trainer::test_share() const {
-  return even_range(dataset_->test.shape.n, grid_.grid().pc, grid_.replica());
-}
-
-// Some schemes fetch the last of them when the next forward pass asks.
-void Trainer::complete_parameters() {
-  for (std::size_t block = 0; block < layout_.blocks.size(); ++block) scheme_->make_ready(block);
-}
-
-Trainer::Evaluation Trainer::evaluate() {
-  const auto began = std::chrono::steady_clock::now();
-  complete_parameters();
-  // The arrays that must be equal on all replicas; a scheme whose replicas differ by design names
-  // none, or fewer.
-  check_replicas(world_.communicator(), grid_.grid(), hash_of(scheme_->replicated()), run_.epoch);
-  evaluated_.copy(*scheme_, grid_, run_.step);
-
-  LossSums own;
-  const auto statistics = evaluated_.statistics().first(layout_.statistic_count);
-  const Range share = test_share();
-  const std::int64_t size = evaluation_batch();
-  for (std::int64_t next = share.first; next < share.last;) {
-    const auto [first, counted] = test_batch_from(next, share, size, dataset_->test.shape.n);
-    next = first + counted.last;
-    Range following;
-    if (next < share.last) {
-      const std::int64_t begin = test_batch_from(next, share, size, dataset_->test.shape.n).first;
-      following = {begin, begin + size};
+void Trainer::resume() {
+  const ResumedCheckpoint& from = *state_.resumed;
+  agree_on(state_.world, [&] {
+    if (from.exact || !is_paced(state_.experiment) || from.manifest.step <= state_.warm_up_steps) {
+      return;
     }
-    const Batch batch = batches_.load_test(first, first + size, following);
-    const tensor::Loss loss =
-        executor_->evaluate(batch, evaluated_.parameters(), statistics, counted);
-    own.add(loss, executor_->counted());
+    throw ConfigError(fmt::format(
+        "update.scheme: {} goes on only with the ranks and the grid of its checkpoint, {} ranks in "
+        "{} replicas; resume with those",
+        state_.experiment.update.scheme, from.manifest.ranks, from.manifest.replicas));
+  });
+  restore();
+  // No rank has failed. First the later checkpoints: what those say of metrics.jsonl will not hold.
+  set_aside_other_checkpoints();
+  agree_on(state_.world, [&] { continue_log(); });
+  last_checkpoint_ = state_.run.step;
+  // The run's own folder must not be left without one: it would begin again from nothing.
+  if (from.in_run_folder || !checkpoints_) return;
+  record_.traffic().start(state_.run.traffic);
+  save_checkpoint(now());
+  complete_checkpoints();
+}
+
+void Trainer::restore() {
+  const ResumedCheckpoint& from = *state_.resumed;
+  RunState before;
+  if (!from.exact) before = state_for_other_ranks(state_.world, from);
+  agree_on(state_.world, [&] {
+    if (!from.in_run_folder && record_.log().metrics_bytes() > 0) {
+      throw ConfigError(state_.options.run_folder.string() +
+                        " already holds another run than the checkpoint's; "
+                        "choose another folder, or remove it");
+    }
+    state_.restore();
+    if (from.exact) before = read_run_state(from.read(state_.world.rank(), Part::progress));
+    record_.restore(before);
+    if (!from.exact && !state_.keeps_momenta()) state_.run.momenta_from = state_.run.step;
+    if (from.exact && from.manifest.accuracy && !state_.run.epoch_open) evaluation_.restore();
+    record_.note_resumed();
+  });
+}
+
+void Trainer::continue_log() {
+  RunLog& log = record_.log();
+  const ResumedCheckpoint& from = *state_.resumed;
+  const std::uint64_t trace_bytes = from.manifest.token_trace_bytes;
+  if (from.in_run_folder) {
+    log.continue_metrics({.bytes = from.manifest.metrics_bytes,
+                          .checksum = from.manifest.metrics_checksum,
+                          .step = from.manifest.step});
   }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  const auto [loss, correct, samples, seconds] =
-      sum_over_ranks(world_, std::array{own.loss, own.correct, own.samples, took.count()});
-  if (!std::isfinite(loss)) {
-    throw_on_all("the test loss is NaN or Inf after step " + std::to_string(run_.step) +
-                 "; a smaller learning rate or a warm-up may help");
-  }
-  return {.sums = {loss, correct, samples},
-          .seconds = seconds / world_.size(),
-          .parameter_hash = to_text(hash_of({evaluated_.parameters()}))};
+  log.resume(trace_bytes);
+  if (from.in_run_folder) return log.expect_token_trace(trace_bytes);
+  log.copy_token_trace(from.folder().parent_path() / "token_trace.jsonl", trace_bytes);
 }
 
 }  // namespace rondo::train
