@@ -326,7 +326,6 @@ class OperationStorage {
   ALGORITHM(hierarchical_barrier)                                               \
   ALGORITHM(hierarchical_allgather)                                             \
   ALGORITHM(hierarchical_reduce_scatter)                                        \
-  ALGORITHM(hierarchical_alltoall)                                              \
   ALGORITHM(doubling_allreduce)                                                 \
   ALGORITHM(halving_allreduce)                                                  \
   ALGORITHM(ring)                                                               \
