@@ -202,7 +202,7 @@ inline LinkTraffic hierarchical_shares_traffic_of(const transport::Posted& poste
 }
 
 /// For a hierarchical collective (the messages between nodes), with `levels` as this rank sees
-/// them. An alltoall has short parts.
+/// them.
 inline LinkTraffic hierarchical_traffic_of(const transport::Posted& posted,
                                            const transport::Hierarchy& levels,
                                            const transport::AlgorithmTable& table,
@@ -216,14 +216,6 @@ inline LinkTraffic hierarchical_traffic_of(const transport::Posted& posted,
     case Collective::barrier:
       if (levels.node_rank > 0) return {};
       return {.messages = transport::schedule::dissemination_rounds(nodes)};
-    case Collective::alltoall: {
-      if (levels.node_rank > 0) return {};
-      std::size_t elsewhere = 0;
-      for (const auto& node : levels.nodes) elsewhere += node.size();
-      const std::size_t here = levels.members_here().size();
-      elsewhere -= here;
-      return {.messages = nodes - 1, .bytes = here * elsewhere * posted.row_bytes_each};
-    }
     default:
       return hierarchical_whole_traffic_of(posted, levels, table, segment_bytes);
   }

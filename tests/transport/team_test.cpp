@@ -233,25 +233,5 @@ TEST(TeamUseTest, SharesOutTheDivisionOfAnAverage) {
   EXPECT_EQ(runs("Average"), runs("Allreduce") + ranks);
 }
 
-// Leaders sort what is exchanged between nodes: 8 ranks' parts for 16.
-TEST(TeamUseTest, SharesOutTheSortingOfAHierarchicalAlltoall) {
-  ThreadTeam team(2);
-  WorldOptions options = test::quick_options();
-  options.team = &team;
-  options.fabric = {.name = "shm", .fake_nodes = 2};
-  test::World(16, options).run([](World& world) {
-    const std::vector<std::int32_t> in(16 * 128, world.rank());
-    std::vector<std::int32_t> out(16 * 128, -1);
-    const std::size_t before = ThreadTeam::runs;
-
-    world.communicator().alltoall<std::int32_t>(in, std::span(out)).wait();
-
-    for (std::size_t i = 0; i < out.size(); ++i)
-      ASSERT_EQ(out[i], static_cast<std::int32_t>(i / 128));
-    const bool leads = world.rank() % 8 == 0;
-    EXPECT_EQ(ThreadTeam::runs - before, leads ? 2U : 0U);
-  });
-}
-
 }  // namespace
 }  // namespace rondo::transport::team_test

@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "collective/hierarchical/hierarchical.hpp"
+#include "collective/team_work.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -246,6 +247,16 @@ const AlgorithmTable::Range& AlgorithmTable::range_of(std::size_t bytes) const n
   std::size_t i = 0;
   while (i + 1 < count_ && bytes >= ranges_[i].end) ++i;
   return ranges_[i];
+}
+
+void Group::equip(Team* threads, Counters& counts, const Channel& messages,
+                  std::pmr::memory_resource& arena) {
+  team = threads;
+  counters = &counts;
+  channel = &messages;
+  scratch = Scratch(&arena);
+  sources.resize(threads_of(team) * count());
+  destinations.resize(count());
 }
 
 AllreducePaths::AllreducePaths(const std::string& table)

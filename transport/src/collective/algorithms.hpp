@@ -168,6 +168,10 @@ struct Group {
   [[nodiscard]] std::size_t index() const noexcept { return static_cast<std::size_t>(rank); }
   [[nodiscard]] shm::ControlBlock& mine() const noexcept { return *members[index()].block; }
 
+  /// Gives the group, whose members are known, what it works with; lent.
+  void equip(Team* threads, Counters& counts, const Channel& messages,
+             std::pmr::memory_resource& arena);
+
   /// Each loop over peers' memory tells what it has just read there, and stored.
   void count_moved(std::size_t loaded_bytes, std::size_t stored_bytes = 0) const noexcept {
     counters->loaded_bytes += loaded_bytes;
@@ -326,7 +330,6 @@ class OperationStorage {
   ALGORITHM(hierarchical_barrier)                                               \
   ALGORITHM(hierarchical_allgather)                                             \
   ALGORITHM(hierarchical_reduce_scatter)                                        \
-  ALGORITHM(hierarchical_alltoall)                                              \
   ALGORITHM(doubling_allreduce)                                                 \
   ALGORITHM(halving_allreduce)                                                  \
   ALGORITHM(ring)                                                               \
@@ -355,6 +358,13 @@ inline constexpr const Algorithm* all_algorithms[] = {RONDO_TRANSPORT_ALGORITHMS
     if (algorithm->protocol == protocol && algorithm->suits(group, posted)) return *algorithm;
   }
   throw std::logic_error("rondo::transport: no algorithm runs this collective");
+}
+
+/// Starts that one.
+template <std::size_t bytes>
+Operation& start(OperationStorage<bytes>& storage, Protocol protocol, Group& group,
+                 const Posted& posted) {
+  return storage.start(choose(protocol, group, posted), group, posted);
 }
 
 }  // namespace rondo::transport

@@ -17,7 +17,6 @@
 #include <rondo/transport/request.hpp>
 
 #include "collective/algorithms.hpp"
-#include "collective/hierarchical/hierarchical.hpp"
 #include "communicator/header_stage.hpp"
 #include "communicator/operation_record.hpp"
 #include "communicator/slot_stage.hpp"
@@ -27,6 +26,9 @@
 namespace rondo::transport {
 
 class LinkFailure;
+
+/// How this rank reaches the members, who are known by World rank and port.
+[[nodiscard]] std::vector<Channel::Route> routes_of(const WorldCore& world, const Group& group);
 
 /// One rank's side of a communicator: its queue of operations, its control block, its peers'.
 ///
@@ -42,13 +44,10 @@ class LinkFailure;
 /// failure.cpp gives up; split.cpp has how communicators are made, recording.cpp the flight
 /// recorder and the texts.
 class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorCore>,
-                               public ProgressSource,
-                               public NodeCommunicator {
+                               public ProgressSource {
  public:
-  static constexpr std::uint64_t no_block = 0;
-
-  /// `block` is this rank's control block, or no_block; the first operation gets the sequence
-  /// `first`; `context` is its name for other ranks and in flight records.
+  /// `block` is this rank's control block; the first operation gets the sequence `first`; `context`
+  /// is its name for other ranks and in flight records.
   CommunicatorCore(std::shared_ptr<WorldCore> world, Group group, std::uint64_t block,
                    std::uint64_t first, std::uint32_t context);
   CommunicatorCore(const CommunicatorCore&) = delete;
@@ -62,24 +61,25 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   [[nodiscard]] OperationRecord& prepare_allreduce(ConstBlock in, Block out, ReduceOp op);
   [[nodiscard]] OperationRecord& prepare_coalesced(std::span<const Block> arrays, ReduceOp op);
   [[nodiscard]] OperationRecord& prepare_reduce(ConstBlock in, Block out, int root, ReduceOp op);
-  [[nodiscard]] OperationRecord& prepare_reduce_scatter(
-      ConstBlock in, Block out, ReduceOp op, std::span<const std::size_t> counts) override;
-  [[nodiscard]] OperationRecord& prepare_broadcast(Block data, int root) override;
+  [[nodiscard]] OperationRecord& prepare_reduce_scatter(ConstBlock in, Block out, ReduceOp op,
+                                                        std::span<const std::size_t> counts);
+  [[nodiscard]] OperationRecord& prepare_broadcast(Block data, int root);
   [[nodiscard]] OperationRecord& prepare_allgather(ConstBlock in, Block out,
-                                                   std::span<const std::size_t> counts) override;
+                                                   std::span<const std::size_t> counts);
   [[nodiscard]] OperationRecord& prepare_alltoall(ConstBlock in, Block out);
   [[nodiscard]] OperationRecord& prepare_gather(ConstBlock in, Block out, int root,
-                                                std::span<const std::size_t> counts) override;
+                                                std::span<const std::size_t> counts);
   [[nodiscard]] OperationRecord& prepare_scatter(ConstBlock in, Block out, int root,
-                                                 std::span<const std::size_t> counts) override;
-  [[nodiscard]] OperationRecord& prepare_alltoallv(
-      ConstBlock in, std::span<const std::size_t> in_counts, Block out,
-      std::span<const std::size_t> out_counts) override;
+                                                 std::span<const std::size_t> counts);
+  [[nodiscard]] OperationRecord& prepare_alltoallv(ConstBlock in,
+                                                   std::span<const std::size_t> in_counts,
+                                                   Block out,
+                                                   std::span<const std::size_t> out_counts);
   [[nodiscard]] OperationRecord& prepare_scan(ConstBlock in, Block out, ReduceOp op,
                                               bool exclusive);
-  [[nodiscard]] OperationRecord& prepare_barrier() override;
+  [[nodiscard]] OperationRecord& prepare_barrier();
   [[nodiscard]] OperationRecord& prepare_sendrecv(std::span<const Neighbour> neighbours);
-  Request post(OperationRecord& record) override;
+  Request post(OperationRecord& record);
   Request post_parts(OperationRecord& record);
   /// Posts the operation of a Plan.
   Request post_like(const OperationRecord& prototype);
@@ -94,16 +94,10 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   /// Null without a color.
   [[nodiscard]] std::shared_ptr<CommunicatorCore> split(std::optional<int> color, int key);
 
-  /// Makes it one whose members are on several nodes; once, before the first operation. See
-  /// HeaderStage.
-  void span_nodes(std::shared_ptr<CommunicatorCore> node_scatter,
-                  std::shared_ptr<CommunicatorCore> node_gather);
+  /// Makes it one whose members are on several nodes; once, before the first operation. The first
+  /// operation on this node gets the sequence `first_on_node`. See HeaderStage.
+  void span_nodes(std::uint64_t first_on_node);
   [[nodiscard]] bool spans_nodes() const noexcept { return headers_ != nullptr; }
-  /// When it ends, its port is free again, unless it has failed: then messages may still come. The
-  /// two communicators of its node share the port; once, before the first operation.
-  void own_port() noexcept { owns_port_ = true; }
-  /// Keeps its messages apart from those of the communicators that share its port; likewise.
-  void use_lane(std::size_t lane) noexcept { channel_.use_lane(lane); }
   /// Operations posted from now on go into the flight recorder; once, before the first operation.
   void begin_recording();
 
@@ -122,9 +116,6 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   /// has passed. Throws what makes one of them fail.
   [[nodiscard]] static std::optional<std::size_t> wait_any(
       std::span<Request> requests, std::optional<std::chrono::nanoseconds> limit);
-  [[nodiscard]] bool finished(const Request& request) const noexcept override {
-    return request.record_ == nullptr || request.record_->finished();
-  }
   /// If this rank has aborted the job, nothing succeeds any more but what is complete.
   void fail_if_own_abort();
   /// Does not wait, but checks for what would end a wait, unless it has just done so.
@@ -140,11 +131,9 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   /// As poison(), and tells ranks of other nodes what only this one may have seen.
   void fail(const Error& error);
   void handle_divergence(const StatusMessage& status) override;
-  [[nodiscard]] const std::optional<Error>& failure() const noexcept override { return failure_; }
+  [[nodiscard]] const std::optional<Error>& failure() const noexcept { return failure_; }
   /// Why a peer of this node, which `record` needs, has given up the communicator.
   [[nodiscard]] std::optional<Error> failure_of_peers(const OperationRecord& record) const;
-  /// Throws that, unless a header may still explain it better.
-  void take_failure_of_peers(const Error& failure);
   /// Has a message failed, and is this rank waiting for the side channel to tell why?
   [[nodiscard]] bool has_deferred_failure() const noexcept { return deferred_failure_.has_value(); }
   /// The deferred failure, with what is known of its reason by now.
@@ -160,8 +149,6 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
 
   /// Does the oldest incomplete operation up to `record` wait for that member?
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
-  /// Does what is posted here wait for that rank of the World?
-  [[nodiscard]] bool awaits(int world_rank) const;
   /// Must that member live for the operation to complete? Between nodes others may stand between.
   [[nodiscard]] bool needs(const OperationRecord& record, std::size_t member) const;
   /// Did that member, which left in order, take part in all that `record` waits for? Then what it
@@ -179,11 +166,10 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   [[nodiscard]] const Group& group() const noexcept { return group_; }
   [[nodiscard]] Group& group() noexcept { return group_; }
   [[nodiscard]] WorldCore& world() const noexcept { return *world_; }
-  [[nodiscard]] std::uint64_t block() const noexcept { return block_; }
-  [[nodiscard]] std::uint64_t last_sequence() const noexcept { return next_sequence_ - 1; }
 
  private:
   friend class SlotStage;
+  friend class NodeQueue;
   friend class HeaderStage;
 
   /// Calls `function` with the stage that this communicator has.
@@ -210,7 +196,6 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
 
   // The queue.
   bool publish_queued();
-  void start_algorithm(OperationRecord& record, Protocol protocol);
   bool step_current();
   [[nodiscard]] Progress step(OperationRecord& record);
   bool step_parts();
@@ -218,14 +203,13 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   void drain_all();
   [[nodiscard]] bool finish(OperationRecord& record) const;
   void unlist_complete();
-  void ring_sleepers();
-  void compare(const OperationRecord& record, std::size_t member, const shm::Fingerprint& theirs,
+  void ring_sleepers(Group& group) const;
+  void compare(const OperationRecord& record, int peer, const shm::Fingerprint& theirs,
                std::uint64_t sequence) const;
 
   // Failures.
   [[nodiscard]] Request fail_at_once(OperationRecord& record) noexcept;
   void give_up(OperationRecord& record);
-  void throw_failure_of_peers() const;
   [[nodiscard]] Error failure_of(const Member& member) const;
   void defer_failure(const LinkFailure& failure, const OperationRecord* record);
   void defer_failure(const Error& error);
@@ -264,7 +248,6 @@ class CommunicatorCore final : public std::enable_shared_from_this<CommunicatorC
   std::chrono::steady_clock::time_point deferred_at_{};
 
   std::uint32_t context_;
-  bool owns_port_ = false;
   recorder::Log* log_ = nullptr;  // of the flight recorder; null: not recorded
   Channel channel_;
 };

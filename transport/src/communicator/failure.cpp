@@ -77,12 +77,6 @@ void CommunicatorCore::give_up(OperationRecord& record) {
   recycle(record);
 }
 
-void CommunicatorCore::throw_failure_of_peers() const {
-  for (const Member& member : group_.members) {
-    if (has_failed(member)) throw failure_of(member);
-  }
-}
-
 std::optional<Error> CommunicatorCore::failure_of_peers(const OperationRecord& record) const {
   for (std::size_t r = 0; r < group_.count(); ++r) {
     if (r == group_.index() || !has_failed(group_.members[r])) continue;
@@ -130,13 +124,6 @@ void CommunicatorCore::defer_failure(const LinkFailure& failure, const Operation
                 "; see that rank's own messages for why";
   defer_failure(Error(failure.truncated() ? Errc::mismatch : Errc::peer_lost, what,
                       world_->detail_of(rank, operation)));
-}
-
-// Between nodes a difference shows first in what the operation has posted on a node, in words that
-// the caller has not used. The header tells it in his; or another rank, over the side channel.
-void CommunicatorCore::take_failure_of_peers(const Error& failure) {
-  if (!headers_ || failure.code() != Errc::mismatch) throw Error(failure);
-  if (!deferred_failure_) defer_failure(failure);
 }
 
 void CommunicatorCore::check_deferred_failure() {

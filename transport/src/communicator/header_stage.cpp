@@ -1,6 +1,7 @@
 // The agreement on operations between nodes. The members are seen in three ways: flat, all of them;
-// by node, as two communicators in shared memory; and for each shard of the data as its owners, one
-// per node. There are no slots to compare, so headers travel with the messages of the algorithms.
+// by node, with a queue of operations in shared memory; and for each shard of the data as its
+// owners, one per node. There are no slots to compare, so headers travel with the messages of the
+// algorithms.
 
 #include "communicator/header_stage.hpp"
 
@@ -42,39 +43,19 @@ std::uint64_t hash_of_members(const Group& group) {
   return hash.value();
 }
 
-// Routes to the ranks that own `shard`, one per node.
-std::vector<Channel::Route> routes_to_owners(std::size_t shard, const Hierarchy& levels,
-                                             const WorldCore& world, const Group& flat) {
-  std::vector<Channel::Route> routes;
-  for (const auto& node : levels.nodes) {
-    const Member& owner = flat.members[node[shard]];
-    routes.push_back({.world_rank = owner.world_rank,
-                      .link = world.link_to(owner.world_rank),
-                      .leaves_node = true,
-                      .port = owner.port});
-  }
-  return routes;
-}
-
 // Opens an exchange among the owners of this rank's shard: a group of them, whose channel has a
 // lane of its own.
 void open_exchange(Hierarchy& levels, std::size_t lane, WorldCore& world, const Group& flat) {
   Hierarchy::Exchange& exchange = levels.exchanges.emplace_back();
-  exchange.channel =
-      std::make_unique<Channel>(routes_to_owners(levels.node_rank, levels, world, flat),
-                                flat.members[flat.index()].port, *flat.counters);
-  exchange.channel->use_lane(lane);
-  Group& owners = exchange.group;
-  owners.rank = static_cast<int>(levels.node);
   for (const auto& node : levels.nodes) {
-    owners.members.push_back({.world_rank = flat.members[node[levels.node_rank]].world_rank});
+    const Member& owner = flat.members[node[levels.node_rank]];
+    exchange.group.members.push_back({.world_rank = owner.world_rank, .port = owner.port});
   }
-  owners.team = flat.team;
-  owners.scratch = Scratch(&world.arena());
-  owners.channel = exchange.channel.get();
-  owners.counters = flat.counters;
-  owners.sources.resize(levels.nodes.size());
-  owners.destinations.resize(levels.nodes.size());
+  exchange.group.rank = static_cast<int>(levels.node);
+  exchange.channel = std::make_unique<Channel>(routes_of(world, exchange.group),
+                                               flat.members[flat.index()].port, *flat.counters);
+  exchange.channel->use_lane(lane);
+  exchange.group.equip(flat.team, *flat.counters, *exchange.channel, world.arena());
 }
 
 // Are the lengths of messages known to their two ends alone? Then one that the two see differently
@@ -85,15 +66,13 @@ bool has_own_lengths(shm::Collective collective) noexcept {
 }
 
 // Lanes of the port that all members share with what the flat group itself sends (lane 0).
-constexpr std::size_t scatter_lane = 1;
-constexpr std::size_t gather_lane = 2;
-constexpr std::size_t first_exchange_lane = 3;
+constexpr std::size_t node_lane = 1;
+constexpr std::size_t first_exchange_lane = 2;
 static_assert(first_exchange_lane + Hierarchy::exchanges_at_once <= Channel::lanes);
 
 }  // namespace
 
-HeaderStage::HeaderStage(CommunicatorCore& core, std::shared_ptr<CommunicatorCore> node_scatter,
-                         std::shared_ptr<CommunicatorCore> node_gather)
+HeaderStage::HeaderStage(CommunicatorCore& core, std::uint64_t first_on_node)
     : core_(core),
       group_(core.group()),
       world_(core.world()),
@@ -101,13 +80,9 @@ HeaderStage::HeaderStage(CommunicatorCore& core, std::shared_ptr<CommunicatorCor
       previous_((group_.index() + group_.count() - 1) % group_.count()),
       next_((group_.index() + 1) % group_.count()),
       members_hash_(hash_of_members(group_)),
-      node_scatter_(std::move(node_scatter)),
-      node_gather_(std::move(node_gather)) {
+      on_node_(core, node_lane, first_on_node) {
   channel_.use_headers(previous_, next_);
-  node_scatter_->use_lane(scatter_lane);
-  node_gather_->use_lane(gather_lane);
-  levels_.node_scatter = node_scatter_.get();
-  levels_.node_gather = node_gather_.get();
+  levels_.on_node = &on_node_;
   levels_.scratch = Scratch(&world_.arena());
   levels_.arrange(members_by_node(world_, group_), group_.index());
   if (levels_.shares_nodes && levels_.node_rank < levels_.shards) {
@@ -129,31 +104,22 @@ void HeaderStage::publish(OperationRecord& record) const {
                            ? HeaderExchange::Carrying::refused
                            : HeaderExchange::Carrying::allowed);
   channel_.recv_header(*record.header);
-  record.enter(Stage::published);
 }
 
-void HeaderStage::start(OperationRecord& record) const {
+void HeaderStage::start(OperationRecord& record, OperationStorage<>& storage) const {
   channel_.carry_with(*record.header);
-  core_.start_algorithm(record, Protocol::links);
-  record.enter(Stage::running);
+  record.operation = &transport::start(storage, Protocol::links, group_, record.posted);
 }
 
 void HeaderStage::require_received(const OperationRecord& record) const {
   throw_if_failed(channel_, previous_, record.header->received);
 }
 
-// The header leaves with what the first step sends. When what an operation has posted on its node
-// does not match, its own header explains why, or that of another rank.
+// The header leaves with what the first step sends.
 Progress HeaderStage::step(OperationRecord& record) const {
   require_received(record);
   compare(record);
-  Progress result = Progress::idle;
-  try {
-    result = record.operation->step(group_, record.posted);
-  } catch (const Error& error) {
-    if (error.code() != Errc::mismatch) throw;
-    core_.defer_failure(error);
-  }
+  const Progress result = record.operation->step(group_, record.posted);
   channel_.send_header(*record.header);
   return result;
 }
@@ -194,7 +160,8 @@ bool HeaderStage::finish(OperationRecord& record) const {
 void HeaderStage::compare(OperationRecord& record) const {
   const HeaderExchange& header = *record.header;
   if (header.compared() || !header.received.done()) return;
-  core_.compare(record, previous_, header.theirs().fingerprint, header.theirs().sequence);
+  core_.compare(record, group_.members[previous_].world_rank, header.theirs().fingerprint,
+                header.theirs().sequence);
   channel_.accept_header(*record.header);
 }
 
@@ -213,25 +180,14 @@ bool HeaderStage::waits_for(const OperationRecord& record, std::size_t member) c
   return waits(core_.oldest_) || waits(core_.current_);
 }
 
-// The algorithm knows whose messages it waits for, and the node's communicators who is missing
-// there.
 bool HeaderStage::keeps_waiting(const OperationRecord& record, std::size_t member) const {
   if (member == previous_ && !record.header->received.done()) return true;
   if (record.stage == Stage::draining) return member == next_ && !record.header->sent.done();
-  if (record.stage != Stage::running) return false;
-  const int rank = group_.members[member].world_rank;
-  return record.operation->waits_for(group_, member) || node_scatter_->awaits(rank) ||
-         node_gather_->awaits(rank);
+  return record.stage == Stage::running && record.operation->waits_for(group_, member);
 }
 
 const OperationRecord& HeaderStage::front_of(const OperationRecord& /*record*/) const {
   return *core_.oldest_;
-}
-
-// Operations that are given up may wait for what they have posted on this node.
-void HeaderStage::fail(const Error& error) {
-  node_scatter_->poison(error);
-  node_gather_->poison(error);
 }
 
 void HeaderStage::give_up(OperationRecord& record) const {

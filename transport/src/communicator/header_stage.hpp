@@ -2,11 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include <rondo/transport/error.hpp>
 
 #include "collective/hierarchical/hierarchical.hpp"
+#include "communicator/node_queue.hpp"
 #include "communicator/operation_record.hpp"
 #include "message/channel.hpp"
 
@@ -24,16 +24,14 @@ class WorldCore;
 /// complete when its algorithm is done and both headers are through.
 class HeaderStage {
  public:
-  /// The group of `core` gets its levels. The two communicators of this node take the operations
-  /// before and after those between nodes; see Hierarchy.
-  HeaderStage(CommunicatorCore& core, std::shared_ptr<CommunicatorCore> node_scatter,
-              std::shared_ptr<CommunicatorCore> node_gather);
+  /// The group of `core` gets its levels.
+  HeaderStage(CommunicatorCore& core, std::uint64_t first_on_node);
 
   /// Nothing limits how many operations are under way: each has its own header and label.
   [[nodiscard]] bool may_publish(const OperationRecord& /*record*/) const noexcept { return true; }
   void publish(OperationRecord& record) const;
   [[nodiscard]] bool all_have_posted(OperationRecord& /*record*/) const noexcept { return true; }
-  void start(OperationRecord& record) const;
+  void start(OperationRecord& record, OperationStorage<>& storage) const;
   [[nodiscard]] Progress step(OperationRecord& record) const;
   void end_own_part(OperationRecord& /*record*/) const noexcept {}
   [[nodiscard]] bool all_have_ended(OperationRecord& record) const;
@@ -43,10 +41,13 @@ class HeaderStage {
   [[nodiscard]] bool waits_for(const OperationRecord& record, std::size_t member) const;
   [[nodiscard]] const OperationRecord& front_of(const OperationRecord& record) const;
 
-  void fail(const Error& error);
+  /// Operations that are given up may wait for what they have posted on this node.
+  void fail(const Error& error) { on_node_.fail(error); }
   /// After it no link refers to the record's headers.
   void give_up(OperationRecord& record) const;
 
+  /// The sequence of the last operation on this node.
+  [[nodiscard]] std::uint64_t last_on_node() const noexcept { return on_node_.last_sequence(); }
   /// A hash of the members' ranks.
   [[nodiscard]] std::uint64_t members_hash() const noexcept { return members_hash_; }
 
@@ -62,9 +63,8 @@ class HeaderStage {
   std::size_t previous_;  // the member whose headers this rank compares
   std::size_t next_;
   std::uint64_t members_hash_;
-  std::shared_ptr<CommunicatorCore> node_scatter_;
-  std::shared_ptr<CommunicatorCore> node_gather_;
   Hierarchy levels_;
+  NodeQueue on_node_;
 };
 
 }  // namespace rondo::transport

@@ -91,14 +91,23 @@ struct KnownLoss {
   std::uint64_t moves = 0;               ///< CommunicatorCore::moves() at the last look
 };
 
-/// One posted operation, from post to release. Lives in its communicator's pool.
-struct OperationRecord : Waiter {
+/// An operation as the ranks of a node agree on it and run it; see SlotStage.
+struct SlotOperation : Waiter {
   Posted posted = {};
   Protocol protocol = Protocol::small;
+  bool any_private = false;        ///< some buffer that peers need is in ordinary memory
+  bool all_in_bulk = true;         ///< all ranks have a copy of theirs in a bulk payload
+  std::size_t arrived = 0;         ///< members [0, arrived) have posted it, too
+  Operation* operation = nullptr;  ///< while running
+
+  [[nodiscard]] bool finished() const noexcept {
+    return stage == Stage::complete || stage == Stage::failed;
+  }
+};
+
+/// One posted operation, from post to release. Lives in its communicator's pool.
+struct OperationRecord : SlotOperation {
   bool brief = false;               ///< takes about a microsecond: its steps are not timed
-  bool any_private = false;         ///< some buffer that peers need is in ordinary memory
-  bool all_in_bulk = true;          ///< all ranks have a copy of theirs in a bulk payload
-  std::size_t arrived = 0;          ///< members [0, arrived) have posted it, too
   bool listed = false;              ///< the communicator still needs it
   bool held = false;                ///< a Request refers to it
   bool ordered = true;              ///< a collective; point-to-point operations are not
@@ -130,8 +139,7 @@ struct OperationRecord : Waiter {
   bool finishing = false;   ///< all ranks have done their parts, and finish() has begun
   std::size_t divided = 0;  ///< bytes of an average between nodes
 
-  OperationStorage<> storage;
-  Operation* operation = nullptr;  ///< in `storage`, while running
+  OperationStorage<> storage;  ///< of `operation`
 
   /// Also told to the flight recorder.
   void enter(Stage reached) noexcept {
@@ -146,9 +154,6 @@ struct OperationRecord : Waiter {
   void end_untimed() noexcept {
     stage = Stage::complete;
     stamp.note_untimed(Stage::complete);
-  }
-  [[nodiscard]] bool finished() const noexcept {
-    return stage == Stage::complete || stage == Stage::failed;
   }
 };
 

@@ -34,21 +34,6 @@ void require(bool holds, const char* operation, Parts... parts) {
       (("rondo::transport: " + std::string(operation) + ": ") + ... + text(parts)));
 }
 
-// `largest_share` is the same number on all ranks.
-Protocol protocol_for(std::size_t largest_share, const WorldOptions& options) {
-  // Anything but small is settled when all ranks' buffers are known.
-  return largest_share <= options.small_bytes ? Protocol::small : Protocol::staged;
-}
-
-// Two ranks reduce 2 KiB 1.4 times as fast by the direct protocol, and 4 KiB twice as fast; where
-// both are outside of their arenas, their operation becomes a small one after all. More ranks gain
-// nothing by another synchronisation.
-Protocol protocol_of_allreduce(std::size_t bytes, const WorldOptions& options, std::size_t ranks) {
-  constexpr std::size_t most_small_of_two = 1024;
-  if (ranks == 2 && bytes > most_small_of_two) return Protocol::staged;
-  return protocol_for(bytes, options);
-}
-
 // A number for the rows and shares, so that ranks notice when theirs differ. 0: one row, equal
 // shares.
 std::uint64_t hash_of(std::size_t rows, std::span<const std::size_t> counts) {
@@ -170,7 +155,6 @@ OperationRecord& CommunicatorCore::take_record(const ConstBlock& in, const Block
   record.posted.row_bytes_of.clear();
   record.posted.sent_at.clear();
   record.posted.received_at.clear();
-  record.protocol = protocol_for(in.bytes(), world_->options());
   return record;
 }
 
@@ -179,13 +163,11 @@ OperationRecord& CommunicatorCore::prepare_allreduce(ConstBlock in, Block out, R
   check_op(in.type, op, "allreduce");
   check_equal(in, out, "allreduce");
   check_apart(in, as_const_block(out), 0, "allreduce");
-  OperationRecord& record = take_record(in, out,
-                                        {.collective = shm::Collective::allreduce,
-                                         .type = in.type,
-                                         .op = op,
-                                         .count = in.bytes() / size_of(in.type)});
-  record.protocol = protocol_of_allreduce(in.bytes(), world_->options(), group_.count());
-  return record;
+  return take_record(in, out,
+                     {.collective = shm::Collective::allreduce,
+                      .type = in.type,
+                      .op = op,
+                      .count = in.bytes() / size_of(in.type)});
 }
 
 // Packed into one array of the arena, which is reduced in place. Ranks compare the lengths.
@@ -215,7 +197,6 @@ OperationRecord& CommunicatorCore::prepare_coalesced(std::span<const Block> arra
   }
   record.posted.output = {record.coalesced->data(), type, 1, bytes, bytes};
   record.posted.input = as_const_block(record.posted.output);
-  record.protocol = protocol_of_allreduce(bytes, world_->options(), group_.count());
   return record;
 }
 
@@ -269,8 +250,7 @@ OperationRecord& CommunicatorCore::prepare_broadcast(Block data, int root) {
                       .count = data.bytes() / size_of(data.type)});
 }
 
-// The counterpart: `in` is this rank's share, `out` has all of them. The largest share decides
-// whether the operation is small, because every rank must decide alike.
+// The counterpart: `in` is this rank's share, `out` has all of them.
 OperationRecord& CommunicatorCore::prepare_allgather(ConstBlock in, Block out,
                                                      std::span<const std::size_t> counts) {
   const std::size_t element = size_of(in.type);
@@ -288,9 +268,6 @@ OperationRecord& CommunicatorCore::prepare_allgather(ConstBlock in, Block out,
                                          .count = out.bytes() / element,
                                          .counts_hash = hash_of(in.rows, counts)});
   set_shares(record.posted, in.row_bytes, counts, element);
-  const std::size_t largest =
-      counts.empty() ? in.row_bytes : *std::max_element(counts.begin(), counts.end()) * element;
-  record.protocol = protocol_for(largest * in.rows, world_->options());
   return record;
 }
 
@@ -330,7 +307,6 @@ OperationRecord& CommunicatorCore::prepare_gather(ConstBlock in, Block out, int 
   if (root == group_.rank) {
     set_parts(record.posted.received_at, in.bytes(), counts, element, group_.count());
   }
-  record.protocol = Protocol::links;
   return record;
 }
 
@@ -354,7 +330,6 @@ OperationRecord& CommunicatorCore::prepare_scatter(ConstBlock in, Block out, int
   if (root == group_.rank) {
     set_parts(record.posted.sent_at, out.bytes(), counts, element, group_.count());
   }
-  record.protocol = Protocol::links;
   return record;
 }
 
@@ -383,7 +358,6 @@ OperationRecord& CommunicatorCore::prepare_alltoallv(ConstBlock in,
       take_record(in, out, {.collective = shm::Collective::alltoallv, .type = in.type});
   set_parts(record.posted.sent_at, 0, in_counts, element, group_.count());
   set_parts(record.posted.received_at, 0, out_counts, element, group_.count());
-  record.protocol = Protocol::links;
   return record;
 }
 
@@ -395,14 +369,11 @@ OperationRecord& CommunicatorCore::prepare_scan(ConstBlock in, Block out, Reduce
   require(op != ReduceOp::avg, name, "avg is no running reduction; divide the sums by rank");
   check_equal(in, out, name);
   check_apart(in, as_const_block(out), 0, name);
-  OperationRecord& record =
-      take_record(in, out,
-                  {.collective = exclusive ? shm::Collective::exscan : shm::Collective::scan,
-                   .type = in.type,
-                   .op = op,
-                   .count = in.bytes() / size_of(in.type)});
-  record.protocol = Protocol::links;
-  return record;
+  return take_record(in, out,
+                     {.collective = exclusive ? shm::Collective::exscan : shm::Collective::scan,
+                      .type = in.type,
+                      .op = op,
+                      .count = in.bytes() / size_of(in.type)});
 }
 
 OperationRecord& CommunicatorCore::prepare_barrier() {
@@ -531,7 +502,6 @@ Request CommunicatorCore::post_like(const OperationRecord& prototype) {
   record.ordered = prototype.ordered;
   if (prototype.ordered) {
     record.posted = prototype.posted;
-    record.protocol = prototype.protocol;
     return post(record);
   }
   record.call = prototype.call;

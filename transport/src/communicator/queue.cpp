@@ -14,6 +14,7 @@
 #include "base/best_effort.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/blocks.hpp"
+#include "collective/node/protocol.hpp"
 #include "communicator/communicator_core.hpp"
 #include "memory/arena.hpp"
 #include "memory/control_block.hpp"
@@ -45,6 +46,18 @@ bool needs_all(shm::Collective collective) {
   }
 }
 
+// A direct operation of so many bytes, of all ranks together, takes about a microsecond.
+constexpr std::size_t most_brief_bytes = std::size_t{16} << 10U;
+
+bool is_brief(const SlotOperation& operation) {
+  const shm::Fingerprint& fingerprint = operation.posted.fingerprint;
+  return operation.protocol == Protocol::small ||
+         (operation.protocol == Protocol::direct &&
+          fingerprint.count * size_of(fingerprint.type) <= most_brief_bytes);
+}
+
+}  // namespace
+
 // Messages to ranks of this node go through shared memory, others through the World's fabric.
 std::vector<Channel::Route> routes_of(const WorldCore& world, const Group& group) {
   std::vector<Channel::Route> routes;
@@ -58,8 +71,6 @@ std::vector<Channel::Route> routes_of(const WorldCore& world, const Group& group
   return routes;
 }
 
-}  // namespace
-
 CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group,
                                    std::uint64_t block, std::uint64_t first, std::uint32_t context)
     : world_(std::move(world)),
@@ -67,19 +78,13 @@ CommunicatorCore::CommunicatorCore(std::shared_ptr<WorldCore> world, Group group
       block_(block),
       first_(first),
       next_sequence_(first),
-      slots_(*this, first),
+      slots_(*this, group_, first),
       context_(context),
       channel_(routes_of(*world_, group_), group_.members[group_.index()].port,
                world_->counters()) {
-  group_.channel = &channel_;
-  group_.team = world_->options().team;
-  group_.scratch = Scratch(&world_->arena());
+  group_.equip(world_->options().team, world_->counters(), channel_, world_->arena());
   const std::string& table = world_->options().fabric.allreduce;
   if (!table.empty()) group_.allreduce_table = AlgorithmTable::parse(table);
-  group_.counters = &world_->counters();
-  const std::size_t threads = block_ == no_block ? 1 : threads_of(group_.team);
-  group_.sources.resize(threads * group_.count());
-  group_.destinations.resize(group_.count());
   world_->add(*this);
 }
 
@@ -94,20 +99,21 @@ CommunicatorCore::~CommunicatorCore() {
     if_memory_allows([this] {
       world_->note_last_collective({.context = context_,
                                     .members = headers_->members_hash(),
-                                    .sequence = failure_ ? given_up_ - 1 : last_sequence()});
+                                    .sequence = (failure_ ? given_up_ : next_sequence_) - 1});
     });
   }
   // After a failure peers may still look into the block, and messages may still come to the port:
   // neither is ever used again.
   if (failure_) return;
-  if (block_ != no_block) {
-    if_memory_allows([this] {
-      std::vector<const shm::ControlBlock*> blocks;
-      for (const Member& member : group_.members) blocks.push_back(member.block);
-      world_->retire({.block = block_, .last = last_sequence()}, std::move(blocks));
-    });
-  }
-  if (owns_port_) world_->release_port(group_.members[group_.index()].port);
+  if_memory_allows([this] {
+    std::vector<const shm::ControlBlock*> blocks;
+    for (const Member& member : group_.members) {
+      if (member.block != nullptr) blocks.push_back(member.block);
+    }
+    const std::uint64_t last = headers_ ? headers_->last_on_node() : next_sequence_ - 1;
+    world_->retire({.block = block_, .last = last}, std::move(blocks));
+  });
+  world_->release_port(group_.members[group_.index()].port);
 }
 
 // Records are used again, the latest first, and a deque never moves them: when the pool is warm,
@@ -150,6 +156,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   posted.input.data = arena.resolve(posted.input.data, extent_of(posted.input));
   posted.output.data = arena.resolve(posted.output.data, extent_of(as_const_block(posted.output)));
   posted.sequence = next_sequence_++;
+  record.protocol = protocol_of(group_, posted, world_->options().small_bytes);
   record.stamp = {};
   record.stage = Stage::queued;
   record.forget_waits(round_of_checks_, world_->stalls().failures());
@@ -165,7 +172,7 @@ Request CommunicatorCore::post(OperationRecord& record) {
   if (current_ == nullptr) current_ = &record;
   if (unpublished_ == nullptr) unpublished_ = &record;
   publish_queued();
-  ring_sleepers();
+  ring_sleepers(group_);
   record_ordered(record);  // while peers fetch what they have just been shown
   return {shared_from_this(), &record};
 }
@@ -184,14 +191,10 @@ bool CommunicatorCore::publish_queued() {
     moved = true;
     if (unpublished_->coalesced && !unpublished_->coalesced->pack()) break;
     at_stage([this](auto& stage) { stage.publish(*unpublished_); });
+    unpublished_->enter(Stage::published);
     unpublished_ = unpublished_->next;
   }
   return moved;
-}
-
-void CommunicatorCore::start_algorithm(OperationRecord& record, Protocol protocol) {
-  const Algorithm& algorithm = choose(protocol, group_, record.posted);
-  record.operation = &record.storage.start(algorithm, group_, record.posted);
 }
 
 // Starts the current operation when all have posted it, and does one step.
@@ -199,7 +202,13 @@ bool CommunicatorCore::step_current() {
   OperationRecord& record = *current_;
   if (record.stage == Stage::published) {
     if (!at_stage([&](auto& stage) { return stage.all_have_posted(record); })) return false;
-    at_stage([&](auto& stage) { stage.start(record); });
+    at_stage([&](auto& stage) { stage.start(record, record.storage); });
+    record.brief = !headers_ && is_brief(record);
+    if (record.brief) {
+      record.enter_untimed(Stage::running);
+    } else {
+      record.enter(Stage::running);
+    }
   }
   if (record.stage != Stage::running) return false;
   const Progress result = step(record);
@@ -261,9 +270,8 @@ bool CommunicatorCore::finish(OperationRecord& record) const {
 }
 
 // A mismatch may have been told before this rank had made the communicator.
-void CommunicatorCore::span_nodes(std::shared_ptr<CommunicatorCore> node_scatter,
-                                  std::shared_ptr<CommunicatorCore> node_gather) {
-  headers_ = std::make_unique<HeaderStage>(*this, std::move(node_scatter), std::move(node_gather));
+void CommunicatorCore::span_nodes(std::uint64_t first_on_node) {
+  headers_ = std::make_unique<HeaderStage>(*this, first_on_node);
   for (const StatusMessage& status : world_->divergences()) handle_divergence(status);
 }
 
@@ -292,7 +300,7 @@ bool CommunicatorCore::progress() {
     moved = (unpublished_ != nullptr && publish_queued()) || moved;
     if (current_ != nullptr) moved = step_current() || moved;
     if (oldest_ != current_) moved = drain() || moved;
-    ring_sleepers();
+    ring_sleepers(group_);
     moves_ += moved ? 1U : 0U;
     return moved;
   } catch (const LinkFailure& failure) {
@@ -340,12 +348,12 @@ bool CommunicatorCore::step_parts() {
 
 // Once for all flags that a pass has stored, because the fence and the looks at peers cost more
 // than the flags.
-void CommunicatorCore::ring_sleepers() {
-  if (!group_.published) return;
-  group_.published = false;
+void CommunicatorCore::ring_sleepers(Group& group) const {
+  if (!group.published) return;
+  group.published = false;
   if (!world_->may_sleep()) return;
   shm::fence_before_ringing();
-  for (const Member& member : group_.members) shm::ring_if_asleep(member.memory->header());
+  for (const Member& member : group.members) shm::ring_if_asleep(member.memory->header());
 }
 
 // While an operation waits for a rank, those that are there may differ already: that explains more
@@ -356,10 +364,9 @@ void CommunicatorCore::check_all_fingerprints() {
 
 // Throws when `member` has posted something else under the same sequence. Where a rank is lost,
 // that is why: a rank that has seen it and goes on posts what the others do not expect.
-void CommunicatorCore::compare(const OperationRecord& record, std::size_t member,
+void CommunicatorCore::compare(const OperationRecord& record, int peer,
                                const shm::Fingerprint& theirs, std::uint64_t sequence) const {
   if (theirs == record.posted.fingerprint) return;
-  const int peer = group_.members[member].world_rank;
   if (const std::optional<int> lost = cause_of_mismatch(peer)) throw loss_of(*lost, record);
   const std::string mine = describe(record);
   throw Error(Errc::mismatch,
@@ -373,14 +380,6 @@ bool CommunicatorCore::waits_for(const OperationRecord& record, std::size_t memb
   if (member == group_.index() || record.finished()) return false;
   if (!record.ordered) return record.operation->waits_for(group_, member);
   return at_stage([&](const auto& stage) { return stage.waits_for(record, member); });
-}
-
-bool CommunicatorCore::awaits(int world_rank) const {
-  if (oldest_ == nullptr) return false;
-  const auto found = std::ranges::find(group_.members, world_rank, &Member::world_rank);
-  if (found == group_.members.end()) return false;
-  const auto member = static_cast<std::size_t>(found - group_.members.begin());
-  return waits_for(*oldest_, member) || waits_for(*newest_, member);
 }
 
 // A rank that waits for an operation may in truth wait for an older one: reports name that one.

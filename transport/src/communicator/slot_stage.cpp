@@ -33,15 +33,6 @@ using namespace std::chrono_literals;
 constexpr auto access_limit = 500ms;
 constexpr auto access_interval = 50us;
 
-// A direct operation of so many bytes, of all ranks together, takes about a microsecond.
-constexpr std::size_t most_brief_bytes = std::size_t{16} << 10U;
-
-bool is_brief(Protocol protocol, const shm::Fingerprint& fingerprint) {
-  return protocol == Protocol::small ||
-         (protocol == Protocol::direct &&
-          fingerprint.count * size_of(fingerprint.type) <= most_brief_bytes);
-}
-
 // Tells peers how they find the input of this rank, and its output if they store into it: as
 // offsets in its arena, because each process maps it at an address of its own.
 void locate(shm::Locator& locator, const Posted& posted, bool with_output, const ArenaCore& arena) {
@@ -88,9 +79,9 @@ bool small_out_of_arenas(const Posted& posted, const Group& group, const WorldOp
 }  // namespace
 
 // One rank without light fences is enough: then every step pays for a full fence.
-SlotStage::SlotStage(CommunicatorCore& core, std::uint64_t first)
+SlotStage::SlotStage(CommunicatorCore& core, Group& group, std::uint64_t first)
     : core_(core),
-      group_(core.group()),
+      group_(group),
       world_(core.world()),
       consumed_(first - 1),
       consumed_by_all_(first - 1) {
@@ -102,70 +93,71 @@ SlotStage::SlotStage(CommunicatorCore& core, std::uint64_t first)
 // Whether a small payload travels in the slot is decided by its size alone, so that all ranks
 // decide alike. For all else the slot says where the buffers lie, or that a copy is in the bulk
 // payload.
-void SlotStage::publish(OperationRecord& record) {
-  const Posted& posted = record.posted;
+void SlotStage::publish(SlotOperation& operation, const shm::Fingerprint& shown) {
+  const Posted& posted = operation.posted;
   shm::Slot& slot = slot_of(group_.mine(), posted.sequence);
-  slot.fingerprint = posted.fingerprint;
-  if (record.protocol == Protocol::small) {
+  slot.fingerprint = shown;
+  if (operation.protocol == Protocol::small) {
     write_small_payload(group_, posted);
   } else {
     locate(slot.locator, posted, output_is_written(posted.fingerprint, group_.index()),
            world_.arena_core());
-    record.any_private = out_of_reach(posted.fingerprint, slot.locator, group_.index());
-    record.all_in_bulk =
-        record.any_private && small_out_of_arenas(posted, group_, world_.options());
-    if (record.all_in_bulk) {
+    operation.any_private = out_of_reach(posted.fingerprint, slot.locator, group_.index());
+    operation.all_in_bulk =
+        operation.any_private && small_out_of_arenas(posted, group_, world_.options());
+    if (operation.all_in_bulk) {
       write_small_payload(group_, posted);
       slot.locator.offset = shm::bulk_memory;
     }
   }
   // Release: peers that find the sequence see the slot, the payload, and the input itself.
   slot.sequence.store(posted.sequence, std::memory_order_release);
-  record.enter(Stage::published);
+  entry_of(operation) = &operation;
   group_.published = true;
 }
 
 // Goes on where the last call stopped: members before `arrived` have been seen and compared. This
 // rank has seen itself when it published.
-bool SlotStage::all_have_posted(OperationRecord& record) const {
-  const Posted& posted = record.posted;
-  for (; record.arrived < group_.count(); ++record.arrived) {
-    if (record.arrived == group_.index()) continue;
-    shm::Slot& slot = slot_of(*group_.members[record.arrived].block, posted.sequence);
+bool SlotStage::all_have_posted(SlotOperation& operation) const {
+  const Posted& posted = operation.posted;
+  for (std::size_t& member = operation.arrived; member < group_.count(); ++member) {
+    if (member == group_.index()) continue;
+    shm::Slot& slot = slot_of(*group_.members[member].block, posted.sequence);
     // Acquire: pairs with the release in publish().
     if (slot.sequence.load(std::memory_order_acquire) != posted.sequence) return false;
-    compare(record, record.arrived);
-    if (record.protocol != Protocol::small) {
-      record.any_private =
-          record.any_private || out_of_reach(posted.fingerprint, slot.locator, record.arrived);
-      record.all_in_bulk = record.all_in_bulk && slot.locator.offset == shm::bulk_memory;
+    compare(operation, member);
+    if (operation.protocol != Protocol::small) {
+      operation.any_private =
+          operation.any_private || out_of_reach(posted.fingerprint, slot.locator, member);
+      operation.all_in_bulk = operation.all_in_bulk && slot.locator.offset == shm::bulk_memory;
     }
   }
   return true;
 }
 
 // All members have seen the same slots, so all of them choose the same protocol.
-void SlotStage::start(OperationRecord& record) const {
-  if (record.protocol == Protocol::staged) {
-    if (!record.any_private) record.protocol = Protocol::direct;
-    if (record.all_in_bulk) record.protocol = Protocol::small;
+void SlotStage::start(SlotOperation& operation, OperationStorage<>& storage) const {
+  if (operation.protocol == Protocol::staged) {
+    if (!operation.any_private) operation.protocol = Protocol::direct;
+    if (operation.all_in_bulk) operation.protocol = Protocol::small;
   }
-  core_.start_algorithm(record, record.protocol);
-  record.brief = is_brief(record.protocol, record.posted.fingerprint);
-  if (record.brief) {
-    record.enter_untimed(Stage::running);
-  } else {
-    record.enter(Stage::running);
-  }
+  operation.operation = &transport::start(storage, operation.protocol, group_, operation.posted);
 }
 
 // Only in the direct protocol peers' buffers are touched. A peer that has failed has them back, so
 // its failure is looked for after this rank has said that it is in a step; see RemoteAccess.
-Progress SlotStage::step(OperationRecord& record) const {
-  if (record.protocol != Protocol::direct) return record.operation->step(group_, record.posted);
-  const shm::RemoteAccess access(group_.mine(), record.posted.sequence, light_fences_);
-  core_.throw_failure_of_peers();
-  return record.operation->step(group_, record.posted);
+Progress SlotStage::step(SlotOperation& operation) const {
+  const Posted& posted = operation.posted;
+  if (operation.protocol != Protocol::direct) return operation.operation->step(group_, posted);
+  const shm::RemoteAccess access(group_.mine(), posted.sequence, light_fences_);
+  throw_failure_of_peers();
+  return operation.operation->step(group_, posted);
+}
+
+void SlotStage::throw_failure_of_peers() const {
+  for (const Member& member : group_.members) {
+    if (has_failed(member)) throw core_.failure_of(member);
+  }
 }
 
 // The last operation that no member reads or writes any more.
@@ -193,25 +185,26 @@ void SlotStage::compare_all() const {
   }
 }
 
-void SlotStage::compare(const OperationRecord& record, std::size_t member) const {
-  const std::uint64_t sequence = record.posted.sequence;
-  core_.compare(record, member, slot_of(*group_.members[member].block, sequence).fingerprint,
-                sequence);
+void SlotStage::compare(const SlotOperation& operation, std::size_t member) const {
+  const Member& peer = group_.members[member];
+  const OperationRecord& current = *core_.current_;
+  core_.compare(current, peer.world_rank,
+                slot_of(*peer.block, operation.posted.sequence).fingerprint,
+                current.posted.sequence);
 }
 
 // Each stage waits for another mark of a peer: a consumed slot, a published one, progress in the
 // algorithm, the consumed operation itself.
-bool SlotStage::waits_for(const OperationRecord& record, std::size_t member) const {
-  const OperationRecord& front = front_of(record);
-  const std::uint64_t sequence = front.posted.sequence;
+bool SlotStage::is_late(const SlotOperation& operation, std::size_t member) const {
+  const std::uint64_t sequence = operation.posted.sequence;
   shm::ControlBlock& block = *group_.members[member].block;
-  switch (front.stage) {
+  switch (operation.stage) {
     case Stage::queued:
       return block.consumed.load(std::memory_order_acquire) + shm::slot_count < sequence;
     case Stage::published:
       return slot_of(block, sequence).sequence.load(std::memory_order_acquire) != sequence;
     case Stage::running:
-      return front.operation->waits_for(group_, member);
+      return operation.operation->waits_for(group_, member);
     case Stage::draining:
       return block.consumed.load(std::memory_order_acquire) < sequence;
     case Stage::complete:
@@ -240,11 +233,10 @@ void SlotStage::fail(const Error& error) {
 // No peer that has not begun an operation begins it now. Slots of operations that this rank has
 // completed stay: peers may still read them.
 void SlotStage::retract_slots() noexcept {
-  for (const OperationRecord* record = core_.oldest_; record != core_.unpublished_;
-       record = record->next) {
-    if (record->finished()) continue;
+  for (const SlotOperation* operation : published_) {
+    if (operation == nullptr) continue;
     // Relaxed: whoever still finds the old number looks for failures before it goes on.
-    slot_of(group_.mine(), record->posted.sequence)
+    slot_of(group_.mine(), operation->posted.sequence)
         .sequence.store(shm::retracted, std::memory_order_relaxed);
   }
 }
@@ -283,16 +275,16 @@ bool SlotStage::accesses_arenas(const Member& member) const noexcept {
 // The whole input and output of the operation, though one step works on a part of them only.
 void SlotStage::quarantine(const Member& accessor) {
   const std::uint64_t sequence = accessor.block->accessing.load(std::memory_order_relaxed);
-  const OperationRecord* record = core_.oldest_;
-  while (record != nullptr && record->posted.sequence != sequence) record = record->next;
-  if (record == nullptr) return;
+  const SlotOperation* const operation = published_[sequence % shm::slot_count];
+  if (operation == nullptr || operation->posted.sequence != sequence) return;
   const auto over = [this_world = &world_, rank = accessor.world_rank, block = accessor.block,
                      sequence] {
     return block->accessing.load(std::memory_order_acquire) != sequence ||
            this_world->has_ended(rank);
   };
   ArenaCore& arena = world_.arena_core();
-  for (const ConstBlock& lent : {record->posted.input, as_const_block(record->posted.output)}) {
+  for (const ConstBlock& lent :
+       {operation->posted.input, as_const_block(operation->posted.output)}) {
     const std::uint64_t offset = arena.offset_of(lent.data, extent_of(lent));
     if (offset != shm::private_memory) arena.quarantine(offset, extent_of(lent), over);
   }

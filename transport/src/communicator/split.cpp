@@ -2,9 +2,6 @@
 // block that no other communicator uses any more, and a number (port) for its messages. From this
 // all of them derive the same specification: members in order, their blocks and ports, the first
 // sequence number and the context. Then each resets its block, and after a barrier makes its side.
-//
-// A group whose ranks are on several nodes gets two more communicators among the members of this
-// node, one for each half of a hierarchical operation; so each member offers two blocks.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,9 +22,8 @@ namespace {
 /// A member of a communicator to be made, and what it offers.
 struct NewMember {
   int world_rank = 0;
-  std::uint16_t port = 0;        ///< for the communicator's messages
-  BlockOffer block = {};         ///< in its control segment
-  BlockOffer second_block = {};  ///< for groups that span nodes
+  std::uint16_t port = 0;  ///< for the communicator's messages
+  BlockOffer block = {};   ///< in its control segment
 };
 
 /// The facts that the members of a new communicator have agreed on.
@@ -49,14 +45,12 @@ static_assert(sizeof(SplitEntry) % sizeof(std::int64_t) == 0);
 constexpr std::int64_t no_color = -1;
 constexpr std::int64_t no_memory = -2;
 
-/// The port and the blocks that this rank offers. Gives them back unless a communicator keeps
-/// them.
+/// The port and the block that this rank offers. Gives them back unless a communicator keeps them.
 class Offer {
  public:
   explicit Offer(WorldCore& world) : world_(world) {
     try {
-      blocks_.push_back(world.offer_block());
-      if (world.nodes() > 1) blocks_.push_back(world.offer_block());
+      block_ = world.offer_block();
       port_ = world.take_port();
     } catch (const Error&) {
       lacking_ = std::current_exception();
@@ -66,7 +60,7 @@ class Offer {
   Offer& operator=(const Offer&) = delete;
   ~Offer() {
     if (port_) world_.release_port(*port_);
-    for (const BlockOffer& block : blocks_) world_.take_back(block);
+    if (block_) world_.take_back(*block_);
   }
 
   [[nodiscard]] SplitEntry entry(std::int64_t color, int key) const {
@@ -76,8 +70,7 @@ class Offer {
                      .member = {.world_rank = world_.rank()}};
     if (lacking_) return entry;
     entry.member.port = *port_;
-    entry.member.block = blocks_.front();
-    if (blocks_.size() > 1) entry.member.second_block = blocks_.back();
+    entry.member.block = *block_;
     return entry;
   }
 
@@ -85,15 +78,15 @@ class Offer {
   void expect_whole() const {
     if (lacking_) std::rethrow_exception(lacking_);
   }
-  /// Leaves port and blocks to the new communicator.
+  /// Leaves port and block to the new communicator.
   void keep() noexcept {
     port_.reset();
-    blocks_.clear();
+    block_.reset();
   }
 
  private:
   WorldCore& world_;
-  std::vector<BlockOffer> blocks_;
+  std::optional<BlockOffer> block_;
   std::optional<std::uint16_t> port_;
   std::exception_ptr lacking_;
 };
@@ -127,13 +120,11 @@ CommunicatorSpec spec_of(const std::vector<SplitEntry>& entries, std::int64_t co
   return spec;
 }
 
-// All ranks, in order, with the blocks that every control segment begins with.
+// All ranks, in order, with the block that every control segment begins with.
 CommunicatorSpec spec_of_world(int ranks) {
   CommunicatorSpec spec;
   for (int rank = 0; rank < ranks; ++rank) {
-    spec.members.push_back({.world_rank = rank,
-                            .block = {.block = shm::RankMemory::world_block},
-                            .second_block = {.block = shm::RankMemory::world_second_block}});
+    spec.members.push_back({.world_rank = rank, .block = {.block = shm::RankMemory::world_block}});
   }
   return spec;
 }
@@ -144,12 +135,6 @@ std::vector<NewMember> members_on_node(const WorldCore& world,
   std::ranges::copy_if(members, std::back_inserter(node),
                        [&](const NewMember& member) { return world.same_node(member.world_rank); });
   return node;
-}
-
-// The same members, whose second blocks are to be used.
-std::vector<NewMember> with_second_blocks(std::vector<NewMember> members) {
-  for (NewMember& member : members) member.block = member.second_block;
-  return members;
 }
 
 // Beyond all that any of the blocks has held, by a whole round of slots.
@@ -178,49 +163,28 @@ std::uint64_t own_block(const WorldCore& world, const std::vector<NewMember>& me
   return std::ranges::find(members, world.rank(), &NewMember::world_rank)->block.block;
 }
 
-void reset_block(const WorldCore& world, const std::vector<NewMember>& members) {
-  shm::ControlBlock& block = world.peer(world.rank()).memory->block(own_block(world, members));
+// All members do so before any of them makes the communicator.
+void reset_block(const WorldCore& world, const CommunicatorSpec& spec) {
+  shm::ControlBlock& block = world.peer(world.rank()).memory->block(own_block(world, spec.members));
+  const std::uint64_t first = first_sequence(members_on_node(world, spec.members));
   // Relaxed: the barrier that follows publishes them. No other rank reads the block before it.
-  block.consumed.store(first_sequence(members) - 1, std::memory_order_relaxed);
+  block.consumed.store(first - 1, std::memory_order_relaxed);
   block.staged_filled.store(0, std::memory_order_relaxed);
   block.staged_reduced.store(0, std::memory_order_relaxed);
   block.staged_read.store(0, std::memory_order_relaxed);
 }
 
-// All members do so before any of them makes the communicator.
-void reset_blocks(const WorldCore& world, const CommunicatorSpec& spec) {
-  const std::vector<NewMember> node = members_on_node(world, spec.members);
-  reset_block(world, node);
-  if (node.size() < spec.members.size()) reset_block(world, with_second_blocks(node));
-}
-
-std::shared_ptr<CommunicatorCore> make_on_node(WorldCore& world,
-                                               const std::vector<NewMember>& members,
-                                               std::uint32_t context) {
-  return make_in_this_process<CommunicatorCore>(world.shared_from_this(), group_of(world, members),
-                                                own_block(world, members), first_sequence(members),
-                                                context);
-}
-
-// The flat communicator has no block of its own: what it does inside the node goes through the two.
-std::shared_ptr<CommunicatorCore> make_between_nodes(WorldCore& world, const CommunicatorSpec& spec,
-                                                     const std::vector<NewMember>& node) {
-  auto node_scatter = make_on_node(world, node, spec.context);
-  auto node_gather = make_on_node(world, with_second_blocks(node), spec.context);
-  auto core = make_in_this_process<CommunicatorCore>(
-      world.shared_from_this(), group_of(world, spec.members), CommunicatorCore::no_block,
-      shm::slot_count, spec.context);
-  core->span_nodes(std::move(node_scatter), std::move(node_gather));
-  return core;
-}
-
+// Over several nodes the sequences are the same on all ranks, and those in the block are of what it
+// does inside the node.
 std::shared_ptr<CommunicatorCore> make_communicator(WorldCore& world,
                                                     const CommunicatorSpec& spec) {
   world.use_context(spec.context);
   const std::vector<NewMember> node = members_on_node(world, spec.members);
-  auto core = node.size() == spec.members.size() ? make_on_node(world, node, spec.context)
-                                                 : make_between_nodes(world, spec, node);
-  core->own_port();
+  const bool spans_nodes = node.size() < spec.members.size();
+  auto core = make_in_this_process<CommunicatorCore>(
+      world.shared_from_this(), group_of(world, spec.members), own_block(world, spec.members),
+      spans_nodes ? shm::slot_count : first_sequence(node), spec.context);
+  if (spans_nodes) core->span_nodes(first_sequence(node));
   core->begin_recording();
   return core;
 }
@@ -248,15 +212,13 @@ std::shared_ptr<CommunicatorCore> CommunicatorCore::split(std::optional<int> col
   CommunicatorSpec spec;
   if (color) {
     spec = spec_of(entries, *color);
-    reset_blocks(*world_, spec);
+    reset_block(*world_, spec);
     offer.keep();  // ranks that pass the barrier may use it, whatever happens here
   }
   // No rank publishes in a new communicator before all have reset their blocks.
   post(prepare_barrier()).wait();
   if (!color) return nullptr;
-  auto made = make_communicator(*world_, spec);
-  if (world_->nodes() > 1 && !made->spans_nodes()) world_->take_back(mine.member.second_block);
-  return made;
+  return make_communicator(*world_, spec);
 }
 
 }  // namespace rondo::transport

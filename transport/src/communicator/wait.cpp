@@ -227,9 +227,7 @@ void Wait::check_failed_peers() {
   const std::uint64_t moves = communicator_->moves();
   const bool drained = drain_arrivals();
   if (record_->finished() || (!drained && communicator_->moves() != moves)) return;
-  if (const auto failure = communicator_->failure_of_peers(*record_)) {
-    communicator_->take_failure_of_peers(*failure);
-  }
+  if (const auto failure = communicator_->failure_of_peers(*record_)) throw Error(*failure);
 }
 
 // A rank that has ended is an error only when what it sent before has been read, and it still is

@@ -193,21 +193,19 @@ Reserve Reserve::of(int ranks, std::size_t memory_bytes) {
   return {.control_bytes = gibibyte, .arena_bytes = std::min(memory, share) * gibibyte};
 }
 
-// The header and the two control blocks of the World's communicator are made before a peer maps
-// the segment; later blocks are appended.
+// The header and the control block of the World's communicator are made before a peer maps the
+// segment; later blocks are appended.
 std::shared_ptr<RankMemory> RankMemory::create(const Reserve& reserve, std::uint64_t nonce) {
   auto memory = std::make_shared<RankMemory>();
   memory->control_ = Segment::create("rondo-control", reserve.control_bytes);
   memory->arena_ = Segment::create("rondo-arena", reserve.arena_bytes);
-  memory->control_.grow(world_second_block + sizeof(ControlBlock));
+  memory->control_.grow(world_block + sizeof(ControlBlock));
   auto* header = ::new (memory->control_.base()) RankHeader;
   header->nonce = nonce;
   header->light_fences = offer_light_fences();
-  for (const std::uint64_t offset : {world_block, world_second_block}) {
-    auto* block = ::new (memory->control_.base() + offset) ControlBlock;
-    // The first operation has the sequence slot_count: a fresh slot's 0 is none's.
-    block->consumed.store(slot_count - 1, std::memory_order_relaxed);
-  }
+  auto* block = ::new (memory->control_.base() + world_block) ControlBlock;
+  // The first operation has the sequence slot_count: a fresh slot's 0 is none's.
+  block->consumed.store(slot_count - 1, std::memory_order_relaxed);
   return memory;
 }
 

@@ -102,7 +102,7 @@ struct Reserve {
 };
 
 /// One rank's memory, as its owner or a peer sees it: a control segment, which begins with the
-/// RankHeader and the World communicator's two ControlBlocks, and an arena.
+/// RankHeader and the World communicator's ControlBlock, and an arena.
 class RankMemory {
  public:
   /// Makes this rank's own memory, ready for peers to map.
@@ -121,7 +121,6 @@ class RankMemory {
   [[nodiscard]] Segment& arena() noexcept { return arena_; }
 
   static constexpr std::uint64_t world_block = sizeof(RankHeader);
-  static constexpr std::uint64_t world_second_block = world_block + sizeof(ControlBlock);
 
  private:
   Segment control_;

@@ -6,14 +6,17 @@
 // that one receives while another reduces and a third sends. Their messages cannot be confused,
 // because each exchange has a channel with a lane of its own.
 //
-// Nothing can stall: the operations of each of the two node communicators are posted in the same
-// order by all ranks of the node, by block and part; blocks begin in order; and a stage of a block
-// waits only for earlier stages of this block and for blocks before it. The queue of the
-// communicator runs one such operation at a time, so what follows it is posted behind it.
+// Nothing can stall: all ranks of a node post the same operations there in the same order, which
+// numbers alone decide; blocks begin in order; and a stage of a block waits only for earlier stages
+// of this block and for what comes before it in that order. The queue of the communicator runs one
+// hierarchical operation at a time, so what follows it is posted behind it.
 
 #include "collective/hierarchical/hierarchical.hpp"
 
+#include <algorithm>
 #include <utility>
+
+#include "reduce/reduce.hpp"
 
 namespace rondo::transport {
 
@@ -44,68 +47,101 @@ Hierarchy::Place Hierarchy::place_of(std::size_t member) const noexcept {
   return {};
 }
 
-HierarchicalOperation::HierarchicalOperation(Group& group) : levels_(group.levels) {
-  for (Hierarchy::Exchange& exchange : levels_->exchanges) {
+HierarchicalOperation::HierarchicalOperation(Group& group, const Posted& posted)
+    : group_(group), posted_(posted), levels_(*group.levels) {
+  for (Hierarchy::Exchange& exchange : levels_.exchanges) {
     exchange.group.segment_bytes = group.segment_bytes;
   }
 }
 
-// One that is given up takes its exchanges with it. After the end they may be another's.
+// One that is given up takes its parts with it. After the end they may be another's.
 HierarchicalOperation::~HierarchicalOperation() {
   if (done_) return;
-  for (Hierarchy::Exchange& exchange : levels_->exchanges) exchange.running.clear();
+  levels_.on_node->clear();
+  for (Hierarchy::Exchange& exchange : levels_.exchanges) exchange.running.clear();
 }
 
-// The oldest block goes first, because peers have waited for it longest.
-Progress HierarchicalOperation::step(Group& group, const Posted& posted) {
-  bool moved = run_after(group, posted);
-  try {
-    moved = run_exchanges(group, posted) || moved;
-  } catch (const LinkFailure& failure) {
-    const std::size_t member = levels_->nodes[failure.member()][levels_->node_rank];
-    throw LinkFailure(member, failure.what(), failure.error());
-  }
-  moved = run_before(group, posted) || moved;
+// Ranks of a node are numbered as the node's members, owners by their nodes.
+Progress HierarchicalOperation::step(Group& /*group*/, const Posted& /*posted*/) {
+  const auto named = [](auto run, auto member_of) {
+    try {
+      return run();
+    } catch (const LinkFailure& failure) {
+      throw LinkFailure(member_of(failure.member()), failure.what(), failure.error());
+    }
+  };
+  bool moved = named([this] { return run_on_node(); },
+                     [this](std::size_t rank) { return levels_.members_here()[rank]; });
+  moved = named([this] { return run_exchanges(); },
+                [this](std::size_t node) { return levels_.nodes[node][levels_.node_rank]; }) ||
+          moved;
+  moved = finish_blocks() || moved;
   done_ = finished_ == shape.blocks;
-  if (!done_) return moved ? Progress::moved : Progress::idle;
-  return Progress::done;
+  if (done_) return Progress::done;
+  return moved ? Progress::moved : Progress::idle;
 }
 
-// Has the oldest operation of those under way on the node ended? Throws its failure. The node has
-// counted it, but it is a part of this one.
-bool HierarchicalOperation::end_oldest(const Group& group, const NodeCommunicator& node,
-                                       NodePhase& phase) {
-  if (phase.ended == phase.posted) return false;
-  if (node.failure()) throw Error(*node.failure());
-  Request& oldest = phase.requests[phase.ended % posted_at_once];
-  if (!node.finished(oldest)) return false;
-  if (!oldest.empty()) group.counters->operations -= 1;
-  oldest = Request();
-  phase.ended += 1;
+// The arguments that all parts share.
+void HierarchicalOperation::clear_arguments(Posted& described) const {
+  described.fingerprint = posted_.fingerprint;
+  described.fingerprint.root = -1;
+  described.fingerprint.op = partial_op(posted_.fingerprint.op);
+  described.input = {};
+  described.output = {};
+  described.row_bytes_of.clear();
+  described.sent_at.clear();
+  described.received_at.clear();
+}
+
+// The first stage runs ahead of the last by as many blocks as may be under way.
+bool HierarchicalOperation::next_is_before(const Place& place) const noexcept {
+  if (place.before == shape.blocks * shape.before) return false;
+  return shape.after == 0 ||
+         place.before / shape.before < place.after / shape.after + shape.under_way;
+}
+
+bool HierarchicalOperation::post_on_node() {
+  Place& next = posted_on_node_;
+  const bool before = next_is_before(next);
+  const std::size_t parts = before ? shape.before : shape.after;
+  std::size_t& count = before ? next.before : next.after;
+  const std::size_t ready =
+      before ? std::min(shape.blocks, finished_ + shape.under_way) : exchanged_;
+  if (count >= ready * parts) return false;
+  Posted& on_node = levels_.on_node->next();
+  clear_arguments(on_node);
+  if (before) {
+    describe_before(count / parts, count % parts, on_node);
+  } else {
+    describe_after(count / parts, count % parts, on_node);
+  }
+  levels_.on_node->post();
+  count += 1;
   return true;
 }
 
-bool HierarchicalOperation::run_before(Group& group, const Posted& posted) {
-  bool moved = end_oldest(group, *levels_->node_scatter, before_);
-  const std::size_t next = before_.posted;
-  if (next == shape.blocks * shape.before || next == before_.ended + posted_at_once) return moved;
-  if (next / shape.before >= finished_ + shape.under_way) return moved;
-  before_.requests[next % posted_at_once] =
-      post_before(group, posted, next / shape.before, next % shape.before);
-  before_.posted += 1;
-  return true;
+bool HierarchicalOperation::run_on_node() {
+  bool moved = levels_.on_node->under_way() < NodeOperations::at_once && post_on_node();
+  moved = levels_.on_node->step() || moved;
+  const std::size_t ended =
+      posted_on_node_.before + posted_on_node_.after - levels_.on_node->under_way();
+  while (ended_on_node_.before + ended_on_node_.after < ended) {
+    (next_is_before(ended_on_node_) ? ended_on_node_.before : ended_on_node_.after) += 1;
+  }
+  return moved;
 }
 
 // Blocks below it may be exchanged.
 std::size_t HierarchicalOperation::ready_to_exchange() const noexcept {
   if (shape.before == 0) return std::min(shape.blocks, finished_ + shape.under_way);
-  return (shape.exchanges_early ? before_.posted : before_.ended) / shape.before;
+  const Place& place = shape.exchanges_early ? posted_on_node_ : ended_on_node_;
+  return place.before / shape.before;
 }
 
-bool HierarchicalOperation::run_exchanges(Group& group, const Posted& posted) {
-  bool moved = begin_exchange(group, posted);
-  for (std::size_t block = exchanged_; block < begun_ && !levels_->exchanges.empty(); ++block) {
-    Hierarchy::Exchange& exchange = levels_->exchanges[block % Hierarchy::exchanges_at_once];
+bool HierarchicalOperation::run_exchanges() {
+  bool moved = begin_exchange();
+  for (std::size_t block = exchanged_; block < begun_ && !levels_.exchanges.empty(); ++block) {
+    Hierarchy::Exchange& exchange = levels_.exchanges[block % Hierarchy::exchanges_at_once];
     Operation* const operation = exchange.running.operation();
     if (operation == nullptr) continue;
     const Progress progress = operation->step(exchange.group, exchange.posted);
@@ -113,60 +149,43 @@ bool HierarchicalOperation::run_exchanges(Group& group, const Posted& posted) {
     if (progress == Progress::done) exchange.running.clear();
   }
   for (; exchanged_ < begun_; ++exchanged_, moved = true) {
-    if (levels_->exchanges.empty()) continue;
-    const auto& oldest = levels_->exchanges[exchanged_ % Hierarchy::exchanges_at_once];
+    if (levels_.exchanges.empty()) continue;
+    const auto& oldest = levels_.exchanges[exchanged_ % Hierarchy::exchanges_at_once];
     if (oldest.running.operation() != nullptr) break;
   }
   return moved;
 }
 
-bool HierarchicalOperation::begin_exchange(Group& group, const Posted& posted) {
+bool HierarchicalOperation::begin_exchange() {
   if (begun_ == ready_to_exchange()) return false;
   if (begun_ == exchanged_ + Hierarchy::exchanges_at_once) return false;
   const std::size_t block = begun_++;
-  if (levels_->exchanges.empty()) return true;
-  Hierarchy::Exchange& exchange = levels_->exchanges[block % Hierarchy::exchanges_at_once];
-  Posted& among_owners = exchange.posted;
-  among_owners.sequence = posted.sequence;
-  among_owners.fingerprint = posted.fingerprint;
-  among_owners.row_bytes_of.clear();
-  among_owners.sent_at.clear();
-  among_owners.received_at.clear();
-  if (describe_exchange(group, posted, block, among_owners)) {
-    exchange.running.start(choose(Protocol::links, exchange.group, among_owners), exchange.group,
-                           among_owners);
+  if (levels_.exchanges.empty()) return true;
+  Hierarchy::Exchange& exchange = levels_.exchanges[block % Hierarchy::exchanges_at_once];
+  exchange.posted.sequence = posted_.sequence;
+  clear_arguments(exchange.posted);
+  if (describe_exchange(block, exchange.posted)) {
+    start(exchange.running, Protocol::links, exchange.group, exchange.posted);
   }
   return true;
 }
 
-bool HierarchicalOperation::run_after(Group& group, const Posted& posted) {
-  bool moved = end_oldest(group, *levels_->node_gather, after_);
-  const std::size_t next = after_.posted;
-  if (next < exchanged_ * shape.after && next < after_.ended + posted_at_once) {
-    after_.requests[next % posted_at_once] =
-        post_after(group, posted, next / shape.after, next % shape.after);
-    after_.posted += 1;
-    moved = true;
-  }
-  std::size_t over = shape.after == 0 ? exchanged_ : after_.ended / shape.after;
-  if (shape.before > 0) over = std::min(over, before_.ended / shape.before);
-  for (; finished_ < over; ++finished_, moved = true) finish(group, posted, finished_);
+bool HierarchicalOperation::finish_blocks() {
+  std::size_t over = shape.after == 0 ? exchanged_ : ended_on_node_.after / shape.after;
+  if (shape.before > 0) over = std::min(over, ended_on_node_.before / shape.before);
+  const bool moved = finished_ < over;
+  for (; finished_ < over; ++finished_) finish(finished_);
   return moved;
 }
 
-// The node's communicators report what is waited for on the node.
 bool HierarchicalOperation::waits_for(const Group& /*group*/, std::size_t member) const {
-  for (const Hierarchy::Exchange& exchange : levels_->exchanges) {
+  const Hierarchy::Place place = levels_.place_of(member);
+  if (place.node == levels_.node && levels_.on_node->waits_for(place.rank)) return true;
+  if (done_ || place.rank != levels_.node_rank) return false;
+  return std::ranges::any_of(levels_.exchanges, [&](const Hierarchy::Exchange& exchange) {
     const Operation* const operation = exchange.running.operation();
-    if (operation == nullptr || done_) continue;
-    for (std::size_t owner = 0; owner < exchange.group.count(); ++owner) {
-      if (levels_->nodes[owner][levels_->node_rank] == member &&
-          operation->waits_for(exchange.group, owner)) {
-        return true;
-      }
-    }
-  }
-  return false;
+    return operation != nullptr && operation->waits_for(exchange.group, place.node);
+  });
 }
 
 }  // namespace rondo::transport

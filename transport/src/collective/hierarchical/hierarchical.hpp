@@ -1,16 +1,10 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <optional>
-#include <span>
 #include <vector>
-
-#include <rondo/transport/error.hpp>
-#include <rondo/transport/request.hpp>
 
 #include "base/cache_line.hpp"
 #include "collective/algorithms.hpp"
@@ -19,34 +13,26 @@
 
 namespace rondo::transport {
 
-struct OperationRecord;
-
-/// A communicator of the members on one node, as a hierarchical operation uses it: the arguments of
-/// each operation are those of Communicator.
-class NodeCommunicator {
+/// The operations that hierarchical ones run among the members on this node, one after the other:
+/// all of these post the same in the same order.
+class NodeOperations {
  public:
-  [[nodiscard]] virtual OperationRecord& prepare_reduce_scatter(
-      ConstBlock in, Block out, ReduceOp op, std::span<const std::size_t> counts) = 0;
-  [[nodiscard]] virtual OperationRecord& prepare_broadcast(Block data, int root) = 0;
-  [[nodiscard]] virtual OperationRecord& prepare_allgather(ConstBlock in, Block out,
-                                                           std::span<const std::size_t> counts) = 0;
-  [[nodiscard]] virtual OperationRecord& prepare_gather(ConstBlock in, Block out, int root,
-                                                        std::span<const std::size_t> counts) = 0;
-  [[nodiscard]] virtual OperationRecord& prepare_scatter(ConstBlock in, Block out, int root,
-                                                         std::span<const std::size_t> counts) = 0;
-  [[nodiscard]] virtual OperationRecord& prepare_alltoallv(
-      ConstBlock in, std::span<const std::size_t> in_counts, Block out,
-      std::span<const std::size_t> out_counts) = 0;
-  [[nodiscard]] virtual OperationRecord& prepare_barrier() = 0;
-  virtual Request post(OperationRecord& record) = 0;
+  /// So many may be under way.
+  static constexpr std::size_t at_once = 4;
 
-  /// Has what `request` stands for ended, well or not? Moves nothing, unlike Request::test().
-  [[nodiscard]] virtual bool finished(const Request& request) const noexcept = 0;
-  /// Why the communicator has failed, if it has.
-  [[nodiscard]] virtual const std::optional<Error>& failure() const noexcept = 0;
+  /// Where the next one is to be described. It has its sequence.
+  [[nodiscard]] virtual Posted& next() noexcept = 0;
+  virtual void post() = 0;
+  /// Does a bounded amount of work for those under way; true when it did any. Throws LinkFailure
+  /// with the rank on the node.
+  virtual bool step() = 0;
+  [[nodiscard]] virtual std::size_t under_way() const noexcept = 0;
+  [[nodiscard]] virtual bool waits_for(std::size_t node_rank) const = 0;
+  /// Gives up the one that runs.
+  virtual void clear() noexcept = 0;
 
  protected:
-  ~NodeCommunicator() = default;
+  ~NodeOperations() = default;
 };
 
 /// The two levels of a group whose ranks are on several nodes: the members on this node, and for
@@ -55,11 +41,7 @@ class NodeCommunicator {
 /// There are as many shards as the node with the fewest members has members; on every node, the
 /// i-th member (in the order of the group) owns shard i. The first of a node is its leader.
 struct Hierarchy {
-  /// Two communicators of the members on this node: on the first go the operations that come
-  /// before the exchange between nodes, on the second those after it, each in the same order on
-  /// all of them.
-  NodeCommunicator* node_scatter = nullptr;
-  NodeCommunicator* node_gather = nullptr;
+  NodeOperations* on_node = nullptr;
 
   /// The members of each node in their order, nodes in the order of their first members.
   std::vector<std::vector<std::size_t>> nodes = {};
@@ -84,9 +66,6 @@ struct Hierarchy {
 
   /// Scratch of the hierarchical operation that runs.
   Scratch scratch = Scratch();
-  std::vector<std::size_t> shares = {};
-  std::vector<std::size_t> sent = {};
-  std::vector<std::size_t> received = {};
   std::vector<Range> node_ranges = {};
 
   /// Fills in everything that follows from the members of the nodes; `member` is this rank.
@@ -238,43 +217,44 @@ class HierarchicalOperation : public Operation {
     std::size_t under_way = 5;     ///< blocks; as many need scratch
     bool exchanges_early = false;  ///< need not wait until `before` is complete
   };
-  /// A derived class sets `shape` in its constructor.
-  explicit HierarchicalOperation(Group& group);
+  /// A derived class sets `shape` in its constructor. Both arguments outlive this.
+  HierarchicalOperation(Group& group, const Posted& posted);
 
-  /// Posts operation `part` of a block on group.levels->node_scatter, or nothing.
-  virtual Request post_before(Group& group, const Posted& posted, std::size_t block,
-                              std::size_t part) = 0;
-  /// Fills in what this rank, an owner, posts among the owners: `exchange` has the sequence and
-  /// fingerprint of `posted`. False when there is nothing to exchange.
-  virtual bool describe_exchange(Group& group, const Posted& posted, std::size_t block,
-                                 Posted& exchange) = 0;
-  /// As post_before(), on group.levels->node_gather.
-  virtual Request post_after(Group& group, const Posted& posted, std::size_t block,
-                             std::size_t part) = 0;
+  // Each fills in an operation that has the sequence and the fingerprint of `posted`, without its
+  // root and with the operator for partial results.
+
+  /// Operation `part` of a block on the node.
+  virtual void describe_before(std::size_t block, std::size_t part, Posted& on_node) = 0;
+  /// The one that this rank, an owner, posts among the owners. False when there is nothing to
+  /// exchange.
+  virtual bool describe_exchange(std::size_t block, Posted& exchange) = 0;
+  virtual void describe_after(std::size_t block, std::size_t part, Posted& on_node) = 0;
   /// The block's operations are over.
-  virtual void finish(Group& /*group*/, const Posted& /*posted*/, std::size_t /*block*/) {}
+  virtual void finish(std::size_t /*block*/) {}
 
   Shape shape = {};
+  Group& group_;
+  const Posted& posted_;
+  Hierarchy& levels_;
 
  private:
-  static constexpr std::size_t posted_at_once = 4;
-  // Operations on the node, numbered over all blocks: those below `ended` are over.
-  struct NodePhase {
-    std::array<Request, posted_at_once> requests = {};
-    std::size_t posted = 0;
-    std::size_t ended = 0;
+  /// How many operations on the node there have been of each stage.
+  struct Place {
+    std::size_t before = 0;
+    std::size_t after = 0;
   };
 
-  static bool end_oldest(const Group& group, const NodeCommunicator& node, NodePhase& phase);
-  bool run_before(Group& group, const Posted& posted);
-  bool run_exchanges(Group& group, const Posted& posted);
-  bool run_after(Group& group, const Posted& posted);
-  bool begin_exchange(Group& group, const Posted& posted);
+  void clear_arguments(Posted& described) const;
+  [[nodiscard]] bool next_is_before(const Place& place) const noexcept;
+  bool post_on_node();
+  bool run_on_node();
+  bool run_exchanges();
+  bool begin_exchange();
+  bool finish_blocks();
   [[nodiscard]] std::size_t ready_to_exchange() const noexcept;
 
-  Hierarchy* levels_;
-  NodePhase before_;
-  NodePhase after_;
+  Place posted_on_node_;
+  Place ended_on_node_;
   // Blocks below these: exchange begun, exchanged, finished.
   std::size_t begun_ = 0;
   std::size_t exchanged_ = 0;

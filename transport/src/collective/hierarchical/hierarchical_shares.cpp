@@ -20,14 +20,15 @@
 // Sums: first over the ranks of each node in their order, then over the nodes in the order of the
 // ring.
 
+#include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <span>
 #include <vector>
 
 #include "base/cache_line.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/hierarchical/hierarchical.hpp"
-#include "reduce/reduce.hpp"
 
 namespace rondo::transport {
 namespace {
@@ -147,47 +148,43 @@ namespace {
 class HierarchicalShares : public HierarchicalOperation {
  protected:
   HierarchicalShares(Group& group, const Posted& posted, std::size_t bytes)
-      : HierarchicalOperation(group),
-        cut_(*group.levels, posted, is_short(group, posted.fingerprint.collective, bytes)),
-        element_bytes_(size_of(posted.fingerprint.type)) {
+      : HierarchicalOperation(group, posted),
+        cut_(levels_, posted, is_short(group, posted.fingerprint.collective, bytes)) {
     shape.blocks = cut_.blocks();
     shape.under_way = 4;
   }
 
-  // Fills in the ranges of the nodes for a block, unless they are those of this block.
-  const std::vector<Range>& nodes_of(const Group& group, const Posted& posted, std::size_t block) {
-    if (laid_out_ != block) cut_.lay_out(*group.levels, posted, block, group.levels->node_ranges);
+  // The ranges of the nodes for a block.
+  const std::vector<Range>& nodes_of(std::size_t block) {
+    if (laid_out_ != block) cut_.lay_out(levels_, posted_, block, levels_.node_ranges);
     laid_out_ = block;
-    return group.levels->node_ranges;
+    return levels_.node_ranges;
   }
-  [[nodiscard]] Range run(const Group& group, const Posted& posted, std::size_t block,
-                          std::size_t node, std::size_t owner) {
-    return cut_.run(*group.levels, posted, block, node, nodes_of(group, posted, block)[node],
-                    owner);
+  // The bytes of the range of `node` that the rank `owner` of each node owns.
+  [[nodiscard]] Range run(std::size_t block, std::size_t node, std::size_t owner) {
+    return cut_.run(levels_, posted_, block, node, nodes_of(block)[node], owner);
   }
-  // Bytes of the range of `node` that a rank of this node owns.
-  [[nodiscard]] std::size_t run_bytes(const Group& group, const Posted& posted, std::size_t block,
-                                      std::size_t node, std::size_t owner) {
-    if (cut_.runs_are_pieces()) {
-      return cut_.piece(*group.levels, posted, {node, owner}, block).size();
+  [[nodiscard]] std::size_t run_bytes(std::size_t block, std::size_t node, std::size_t owner) {
+    if (cut_.runs_are_pieces()) return cut_.piece(levels_, posted_, {node, owner}, block).size();
+    return run(block, node, owner).size();
+  }
+  // The runs of the ranks of this node become their shares of an operation there.
+  void add_runs(std::size_t block, std::size_t node, Posted& on_node) {
+    for (std::size_t r = 0; r < levels_.members_here().size(); ++r) {
+      on_node.row_bytes_of.push_back(run_bytes(block, node, r));
     }
-    return run(group, posted, block, node, owner).size();
   }
-  // Elements of the range of `node` that each rank of this node owns.
-  std::span<const std::size_t> runs_of(Group& group, const Posted& posted, std::size_t block,
-                                       std::size_t node);
-  [[nodiscard]] Range own_piece(const Group& group, const Posted& posted,
-                                std::size_t block) const noexcept {
-    const Hierarchy& levels = *group.levels;
-    return cut_.piece(levels, posted, {levels.node, levels.node_rank}, block);
+  [[nodiscard]] Range own_piece(std::size_t block) const noexcept {
+    return cut_.piece(levels_, posted_, {levels_.node, levels_.node_rank}, block);
   }
-  // Elements of the pieces of all ranks of this node.
-  std::span<const std::size_t> pieces_here(Group& group, const Posted& posted, std::size_t block);
 
+  [[nodiscard]] Block row(std::byte* data, std::size_t bytes) const noexcept {
+    return row_of(data, posted_.fingerprint.type, bytes);
+  }
   // Divides scratch into an area for each block under way, of `bytes` rounded up to whole lines.
-  void take_scratch(Group& group, std::size_t bytes) {
+  void take_scratch(std::size_t bytes) {
     slot_bytes_ = whole_lines(bytes);
-    scratch_ = group.levels->scratch.take(std::min(shape.blocks, shape.under_way) * slot_bytes_);
+    scratch_ = levels_.scratch.take(std::min(shape.blocks, shape.under_way) * slot_bytes_);
   }
   [[nodiscard]] std::byte* slot(std::size_t block) const noexcept {
     return scratch_.data() + block % shape.under_way * slot_bytes_;
@@ -195,16 +192,14 @@ class HierarchicalShares : public HierarchicalOperation {
   // Calls copy(member, bytes of its share, their place in the slot) for the pieces that stand in
   // the slot of a block, node by node.
   template <typename Copy>
-  void for_packed(const Group& group, const Posted& posted, std::size_t block,
-                  const Copy& copy) const {
-    const Hierarchy& levels = *group.levels;
-    for_pieces(group.team, [&](Pieces& pieces) {
-      for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
-        for (std::size_t r = 0; r < levels.nodes[n].size(); ++r) {
-          const Range piece = cut_.piece(levels, posted, {n, r}, block);
+  void for_packed(std::size_t block, const Copy& copy) const {
+    for_pieces(group_.team, [&](Pieces& pieces) {
+      for (std::size_t n = 0; n < levels_.nodes.size(); ++n) {
+        for (std::size_t r = 0; r < levels_.nodes[n].size(); ++r) {
+          const Range piece = cut_.piece(levels_, posted_, {n, r}, block);
           std::byte* const packed = slot(block) + pieces.bytes();
           pieces.next(piece.size(), [&](const Range& part) {
-            copy(levels.nodes[n][r], Range{piece.begin + part.begin, piece.begin + part.end},
+            copy(levels_.nodes[n][r], Range{piece.begin + part.begin, piece.begin + part.end},
                  packed + part.begin);
           });
         }
@@ -213,7 +208,6 @@ class HierarchicalShares : public HierarchicalOperation {
   }
 
   SharesCut cut_;
-  std::size_t element_bytes_;
 
  private:
   static constexpr std::size_t nothing = ~std::size_t{0};
@@ -222,111 +216,77 @@ class HierarchicalShares : public HierarchicalOperation {
   std::span<std::byte> scratch_;
 };
 
-std::span<const std::size_t> HierarchicalShares::runs_of(Group& group, const Posted& posted,
-                                                         std::size_t block, std::size_t node) {
-  std::vector<std::size_t>& shares = group.levels->shares;
-  shares.resize(group.levels->members_here().size());
-  for (std::size_t r = 0; r < shares.size(); ++r) {
-    shares[r] = run_bytes(group, posted, block, node, r) / element_bytes_;
-  }
-  return shares;
-}
-
-std::span<const std::size_t> HierarchicalShares::pieces_here(Group& group, const Posted& posted,
-                                                             std::size_t block) {
-  std::vector<std::size_t>& shares = group.levels->shares;
-  cut_.pieces_of(*group.levels, posted, group.levels->node, block, shares);
-  for (std::size_t& share : shares) share /= element_bytes_;
-  return shares;
-}
-
 // The shares of all nodes lie side by side in the output, or in scratch.
 class HierarchicalAllgather final : public HierarchicalShares {
  public:
   HierarchicalAllgather(Group& group, const Posted& posted)
       : HierarchicalShares(group, posted, posted.output.bytes()) {
-    shape.after = cut_.single() ? 1 : group.levels->nodes.size() - 1;
-    if (shape.blocks > 0 && !cut_.in_place()) {
-      take_scratch(group, nodes_of(group, posted, 0).back().end);
-    }
+    shape.after = cut_.single() ? 1 : levels_.nodes.size() - 1;
+    if (shape.blocks > 0 && !cut_.in_place()) take_scratch(nodes_of(0).back().end);
   }
 
  private:
-  [[nodiscard]] Block gathered(const Posted& posted, std::size_t block, const Range& range) const {
-    if (cut_.in_place()) return part_of(posted.output, range);
-    return row_of(slot(block) + range.begin, posted.fingerprint.type, range.size());
+  [[nodiscard]] Block gathered(std::size_t block, const Range& range) const {
+    if (cut_.in_place()) return part_of(posted_.output, range);
+    return row(slot(block) + range.begin, range.size());
   }
-  Request post_before(Group& group, const Posted& posted, std::size_t block,
-                      std::size_t part) override;
-  bool describe_exchange(Group& group, const Posted& posted, std::size_t block,
-                         Posted& exchange) override;
-  Request post_after(Group& group, const Posted& posted, std::size_t block,
-                     std::size_t part) override;
-  void finish(Group& group, const Posted& posted, std::size_t block) override;
+  void describe_before(std::size_t block, std::size_t part, Posted& on_node) override;
+  bool describe_exchange(std::size_t block, Posted& exchange) override;
+  void describe_after(std::size_t block, std::size_t part, Posted& on_node) override;
+  void finish(std::size_t block) override;
 };
 
 // Only this rank's own piece is packed.
-Request HierarchicalAllgather::post_before(Group& group, const Posted& posted, std::size_t block,
-                                           std::size_t /*part*/) {
-  const Hierarchy& levels = *group.levels;
-  const Range range = nodes_of(group, posted, block)[levels.node];
-  if (range.size() == 0) return {};
-  const Range piece = own_piece(group, posted, block);
-  ConstBlock own = part_of(posted.input, piece);
-  if (!cut_.in_place()) {
-    std::size_t begin = range.begin;
-    for (const std::size_t share : pieces_here(group, posted, block).first(levels.node_rank)) {
-      begin += share * element_bytes_;
-    }
-    const Block packed = gathered(posted, block, {begin, begin + piece.size()});
-    copy_from_rows(group.team, packed.data, posted.input, piece.begin, piece.size());
-    own = as_const_block(packed);
-  }
-  NodeCommunicator& node = *levels.node_scatter;
-  return node.post(node.prepare_allgather(own, gathered(posted, block, range),
-                                          pieces_here(group, posted, block)));
+void HierarchicalAllgather::describe_before(std::size_t block, std::size_t /*part*/,
+                                            Posted& on_node) {
+  const Range range = nodes_of(block)[levels_.node];
+  const Range piece = own_piece(block);
+  cut_.pieces_of(levels_, posted_, levels_.node, block, on_node.row_bytes_of);
+  on_node.input = part_of(posted_.input, piece);
+  on_node.output = gathered(block, range);
+  if (cut_.in_place()) return;
+  const auto before = std::span(on_node.row_bytes_of).first(levels_.node_rank);
+  const std::size_t begin = std::accumulate(before.begin(), before.end(), range.begin);
+  const Block packed = gathered(block, {begin, begin + piece.size()});
+  copy_from_rows(group_.team, packed.data, posted_.input, piece.begin, piece.size());
+  on_node.input = as_const_block(packed);
 }
 
 // In place: an owner sends its run of its node's shares from where it wants the others'.
-bool HierarchicalAllgather::describe_exchange(Group& group, const Posted& posted, std::size_t block,
-                                              Posted& exchange) {
-  const Hierarchy& levels = *group.levels;
+bool HierarchicalAllgather::describe_exchange(std::size_t block, Posted& exchange) {
   std::size_t bytes = 0;
-  for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
-    const Range range = run(group, posted, block, n, levels.node_rank);
+  for (std::size_t n = 0; n < levels_.nodes.size(); ++n) {
+    const Range range = run(block, n, levels_.node_rank);
     exchange.received_at.push_back(range.begin);
     exchange.row_bytes_of.push_back(range.size());
     bytes += range.size();
   }
-  const Range own = run(group, posted, block, levels.node, levels.node_rank);
-  exchange.input = as_const_block(gathered(posted, block, own));
-  exchange.output = gathered(posted, block, {0, nodes_of(group, posted, block).back().end});
+  exchange.input = as_const_block(gathered(block, run(block, levels_.node, levels_.node_rank)));
+  exchange.output = gathered(block, {0, nodes_of(block).back().end});
   return bytes > 0;
 }
 
 // A leader that has exchanged everything passes it on at once; else an operation for each other
 // node gathers the runs of its shares.
-Request HierarchicalAllgather::post_after(Group& group, const Posted& posted, std::size_t block,
-                                          std::size_t part) {
-  const Hierarchy& levels = *group.levels;
-  NodeCommunicator& node = *levels.node_gather;
-  const std::vector<Range>& ranges = nodes_of(group, posted, block);
+void HierarchicalAllgather::describe_after(std::size_t block, std::size_t part, Posted& on_node) {
+  const std::vector<Range>& ranges = nodes_of(block);
   if (cut_.single()) {
-    const Range all{ranges.front().begin, ranges.back().end};
-    return node.post(node.prepare_broadcast(gathered(posted, block, all), 0));
+    on_node.fingerprint.collective = Collective::broadcast;
+    on_node.fingerprint.root = 0;
+    on_node.output = gathered(block, {ranges.front().begin, ranges.back().end});
+    on_node.input = as_const_block(on_node.output);
+    return;
   }
-  const std::size_t from = part < levels.node ? part : part + 1;
-  if (ranges[from].size() == 0) return {};
-  const Range own = run(group, posted, block, from, levels.node_rank);
-  return node.post(node.prepare_allgather(as_const_block(gathered(posted, block, own)),
-                                          gathered(posted, block, ranges[from]),
-                                          runs_of(group, posted, block, from)));
+  const std::size_t from = part < levels_.node ? part : part + 1;
+  on_node.input = as_const_block(gathered(block, run(block, from, levels_.node_rank)));
+  on_node.output = gathered(block, ranges[from]);
+  add_runs(block, from, on_node);
 }
 
-void HierarchicalAllgather::finish(Group& group, const Posted& posted, std::size_t block) {
+void HierarchicalAllgather::finish(std::size_t block) {
   if (cut_.in_place()) return;
-  for_packed(group, posted, block, [&](std::size_t member, const Range& piece, std::byte* packed) {
-    copy_into_rows(nullptr, column_of(posted.output, posted, member), piece.begin, packed,
+  for_packed(block, [&](std::size_t member, const Range& piece, std::byte* packed) {
+    copy_into_rows(nullptr, column_of(posted_.output, posted_, member), piece.begin, packed,
                    piece.size());
   });
 }
@@ -338,22 +298,15 @@ class HierarchicalReduceScatter final : public HierarchicalShares {
   HierarchicalReduceScatter(Group& group, const Posted& posted);
 
  private:
-  Request post_before(Group& group, const Posted& posted, std::size_t block,
-                      std::size_t part) override;
-  bool describe_exchange(Group& group, const Posted& posted, std::size_t block,
-                         Posted& exchange) override;
-  Request post_after(Group& group, const Posted& posted, std::size_t block,
-                     std::size_t part) override;
-  void finish(Group& group, const Posted& posted, std::size_t block) override;
+  void describe_before(std::size_t block, std::size_t part, Posted& on_node) override;
+  bool describe_exchange(std::size_t block, Posted& exchange) override;
+  void describe_after(std::size_t block, std::size_t part, Posted& on_node) override;
+  void finish(std::size_t block) override;
 
-  void pack(const Group& group, const Posted& posted, std::size_t block) const;
-  [[nodiscard]] std::size_t owned_bytes(const Group& group, const Posted& posted, std::size_t block,
-                                        std::size_t nodes);
-  [[nodiscard]] Block node_sums(const Posted& posted, std::size_t block, const Range& range) const {
-    return row_of(slot(block) + input_bytes_ + range.begin, posted.fingerprint.type, range.size());
-  }
-  [[nodiscard]] Block final_sums(Group& group, const Posted& posted, std::size_t block);
-  [[nodiscard]] Block own_sums(const Group& group, const Posted& posted, std::size_t block) const;
+  void pack(std::size_t block) const;
+  [[nodiscard]] std::size_t owned_bytes(std::size_t block, std::size_t nodes);
+  [[nodiscard]] Block final_sums(std::size_t block);
+  [[nodiscard]] Block own_sums(std::size_t block) const;
 
   bool direct_;  // owners reduce straight into their own output
   std::size_t input_bytes_ = 0;
@@ -363,128 +316,100 @@ class HierarchicalReduceScatter final : public HierarchicalShares {
 HierarchicalReduceScatter::HierarchicalReduceScatter(Group& group, const Posted& posted)
     : HierarchicalShares(group, posted, posted.input.bytes()),
       direct_(cut_.runs_are_pieces() && posted.output.dense()) {
-  const Hierarchy& levels = *group.levels;
-  shape.before = cut_.single() ? 1 : levels.nodes.size();
+  const std::size_t nodes = levels_.nodes.size();
+  shape.before = cut_.single() ? 1 : nodes;
   shape.after = cut_.runs_are_pieces() ? 0 : 1;
   if (shape.blocks == 0) return;
-  if (!cut_.in_place()) input_bytes_ = whole_lines(nodes_of(group, posted, 0).back().end);
+  if (!cut_.in_place()) input_bytes_ = whole_lines(nodes_of(0).back().end);
   // A run of a later block can be longer than that of the first by a line.
-  const std::size_t more_bytes = levels.nodes.size() * cache_line_bytes;
-  sums_bytes_ = whole_lines(owned_bytes(group, posted, 0, levels.nodes.size()) + more_bytes);
-  take_scratch(group, input_bytes_ + 2 * sums_bytes_ + own_piece(group, posted, 0).size() +
-                          cache_line_bytes);
+  sums_bytes_ = whole_lines(owned_bytes(0, nodes) + nodes * cache_line_bytes);
+  take_scratch(input_bytes_ + 2 * sums_bytes_ + own_piece(0).size() + cache_line_bytes);
 }
 
 // The bytes that this rank owns of the runs of the first `nodes` nodes.
-std::size_t HierarchicalReduceScatter::owned_bytes(const Group& group, const Posted& posted,
-                                                   std::size_t block, std::size_t nodes) {
+std::size_t HierarchicalReduceScatter::owned_bytes(std::size_t block, std::size_t nodes) {
   std::size_t bytes = 0;
-  for (std::size_t n = 0; n < nodes; ++n) {
-    bytes += run_bytes(group, posted, block, n, group.levels->node_rank);
-  }
+  for (std::size_t n = 0; n < nodes; ++n) bytes += run_bytes(block, n, levels_.node_rank);
   return bytes;
 }
 
-void HierarchicalReduceScatter::pack(const Group& group, const Posted& posted,
-                                     std::size_t block) const {
-  for_packed(group, posted, block, [&](std::size_t member, const Range& piece, std::byte* packed) {
-    copy_from_rows(nullptr, packed, column_of(posted.input, posted, member), piece.begin,
+void HierarchicalReduceScatter::pack(std::size_t block) const {
+  for_packed(block, [&](std::size_t member, const Range& piece, std::byte* packed) {
+    copy_from_rows(nullptr, packed, column_of(posted_.input, posted_, member), piece.begin,
                    piece.size());
   });
 }
 
 // One operation for each node's shares; for short data, one for all.
-Request HierarchicalReduceScatter::post_before(Group& group, const Posted& posted,
-                                               std::size_t block, std::size_t part) {
-  const Hierarchy& levels = *group.levels;
-  if (part == 0 && !cut_.in_place()) pack(group, posted, block);
-  const std::vector<Range>& ranges = nodes_of(group, posted, block);
+void HierarchicalReduceScatter::describe_before(std::size_t block, std::size_t part,
+                                                Posted& on_node) {
+  if (part == 0 && !cut_.in_place()) pack(block);
+  const std::vector<Range>& ranges = nodes_of(block);
   Range range = ranges[part];
-  std::span<const std::size_t> counts;
   if (cut_.single()) {
     range.end = ranges.back().end;
-    group.levels->shares.assign(levels.members_here().size(), 0);
-    group.levels->shares[0] = range.size() / element_bytes_;
-    counts = group.levels->shares;
+    on_node.row_bytes_of.assign(levels_.members_here().size(), 0);
+    on_node.row_bytes_of[0] = range.size();
   } else {
-    counts = runs_of(group, posted, block, part);
+    add_runs(block, part, on_node);
   }
-  if (range.size() == 0) return {};
-  const ConstBlock input = cut_.in_place()
-                               ? part_of(posted.input, range)
-                               : as_const_block(row_of(slot(block) + range.begin,
-                                                       posted.fingerprint.type, range.size()));
-  const std::size_t begin = owned_bytes(group, posted, block, part);
-  const std::size_t bytes = counts[levels.node_rank] * element_bytes_;
-  NodeCommunicator& node = *levels.node_scatter;
-  return node.post(node.prepare_reduce_scatter(input,
-                                               node_sums(posted, block, {begin, begin + bytes}),
-                                               partial_op(posted.fingerprint.op), counts));
+  on_node.input = cut_.in_place() ? part_of(posted_.input, range)
+                                  : as_const_block(row(slot(block) + range.begin, range.size()));
+  on_node.output = row(slot(block) + input_bytes_ + owned_bytes(block, part),
+                       on_node.row_bytes_of[levels_.node_rank]);
 }
 
 // Where the ring leaves the sums of this rank's run of its node's shares.
-Block HierarchicalReduceScatter::final_sums(Group& group, const Posted& posted, std::size_t block) {
-  if (direct_) return own_sums(group, posted, block);
-  const Hierarchy& levels = *group.levels;
-  const std::size_t bytes = run_bytes(group, posted, block, levels.node, levels.node_rank);
-  return row_of(slot(block) + input_bytes_ + sums_bytes_, posted.fingerprint.type, bytes);
+Block HierarchicalReduceScatter::final_sums(std::size_t block) {
+  if (direct_) return own_sums(block);
+  return row(slot(block) + input_bytes_ + sums_bytes_,
+             run_bytes(block, levels_.node, levels_.node_rank));
 }
 
 // Where this rank's piece of its share is complete.
-Block HierarchicalReduceScatter::own_sums(const Group& group, const Posted& posted,
-                                          std::size_t block) const {
-  const Range piece = own_piece(group, posted, block);
-  if (posted.output.dense()) return part_of(posted.output, piece);
-  return row_of(slot(block) + input_bytes_ + 2 * sums_bytes_, posted.fingerprint.type,
-                piece.size());
+Block HierarchicalReduceScatter::own_sums(std::size_t block) const {
+  const Range piece = own_piece(block);
+  if (posted_.output.dense()) return part_of(posted_.output, piece);
+  return row(slot(block) + input_bytes_ + 2 * sums_bytes_, piece.size());
 }
 
-bool HierarchicalReduceScatter::describe_exchange(Group& group, const Posted& posted,
-                                                  std::size_t block, Posted& exchange) {
-  const Hierarchy& levels = *group.levels;
-  for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
-    exchange.row_bytes_of.push_back(run_bytes(group, posted, block, n, levels.node_rank));
+bool HierarchicalReduceScatter::describe_exchange(std::size_t block, Posted& exchange) {
+  for (std::size_t n = 0; n < levels_.nodes.size(); ++n) {
+    exchange.row_bytes_of.push_back(run_bytes(block, n, levels_.node_rank));
   }
-  const std::size_t bytes = owned_bytes(group, posted, block, levels.nodes.size());
-  exchange.input = as_const_block(node_sums(posted, block, {0, bytes}));
-  exchange.output = final_sums(group, posted, block);
+  const std::size_t bytes = owned_bytes(block, levels_.nodes.size());
+  exchange.input = as_const_block(row(slot(block) + input_bytes_, bytes));
+  exchange.output = final_sums(block);
   return bytes > 0;
 }
 
 // Each owner has a run of the node's shares, each rank of the node wants its piece of them.
-Request HierarchicalReduceScatter::post_after(Group& group, const Posted& posted, std::size_t block,
-                                              std::size_t /*part*/) {
-  Hierarchy& levels = *group.levels;
-  const Range range = nodes_of(group, posted, block)[levels.node];
-  if (range.size() == 0) return {};
-  const Range owned = run(group, posted, block, levels.node, levels.node_rank);
-  levels.sent.clear();
-  levels.received.clear();
+void HierarchicalReduceScatter::describe_after(std::size_t block, std::size_t /*part*/,
+                                               Posted& on_node) {
+  on_node.fingerprint.collective = Collective::alltoallv;
+  on_node.input = as_const_block(final_sums(block));
+  on_node.output = own_sums(block);
+  const Range owned = run(block, levels_.node, levels_.node_rank);
   Range own{};
-  Range piece{range.begin, range.begin};
-  const std::span<const std::size_t> pieces = pieces_here(group, posted, block);
-  for (std::size_t r = 0; r < pieces.size(); ++r) {
-    piece.begin = piece.end;
-    piece.end += pieces[r] * element_bytes_;
-    if (r == levels.node_rank) own = piece;
-    levels.sent.push_back(overlap(owned, piece).size() / element_bytes_);
+  Range piece{0, nodes_of(block)[levels_.node].begin};
+  on_node.sent_at.push_back(0);
+  for (std::size_t r = 0; r < levels_.members_here().size(); ++r) {
+    piece = {piece.end, piece.end + cut_.piece(levels_, posted_, {levels_.node, r}, block).size()};
+    if (r == levels_.node_rank) own = piece;
+    on_node.sent_at.push_back(on_node.sent_at.back() + overlap(owned, piece).size());
   }
-  for (std::size_t r = 0; r < levels.members_here().size(); ++r) {
-    const Range theirs = run(group, posted, block, levels.node, r);
-    levels.received.push_back(overlap(theirs, own).size() / element_bytes_);
+  on_node.received_at.push_back(0);
+  for (std::size_t r = 0; r < levels_.members_here().size(); ++r) {
+    const Range theirs = run(block, levels_.node, r);
+    on_node.received_at.push_back(on_node.received_at.back() + overlap(theirs, own).size());
   }
-  NodeCommunicator& node = *levels.node_gather;
-  return node.post(node.prepare_alltoallv(as_const_block(final_sums(group, posted, block)),
-                                          levels.sent, own_sums(group, posted, block),
-                                          levels.received));
 }
 
-void HierarchicalReduceScatter::finish(Group& group, const Posted& posted, std::size_t block) {
-  if (posted.output.dense()) return;
-  const Block sums =
-      cut_.runs_are_pieces() ? final_sums(group, posted, block) : own_sums(group, posted, block);
-  const Range piece = own_piece(group, posted, block);
-  copy_into_rows(group.team, posted.output, piece.begin, sums.data, piece.size());
+void HierarchicalReduceScatter::finish(std::size_t block) {
+  if (posted_.output.dense()) return;
+  const Block sums = cut_.runs_are_pieces() ? final_sums(block) : own_sums(block);
+  copy_into_rows(group_.team, posted_.output, own_piece(block).begin, sums.data,
+                 own_piece(block).size());
 }
 
 template <Collective collective>

@@ -27,234 +27,180 @@
 
 #include "collective/algorithms.hpp"
 #include "collective/hierarchical/hierarchical.hpp"
-#include "reduce/reduce.hpp"
 
 namespace rondo::transport {
 namespace {
 
 using shm::Collective;
 
-// The rank on each node that owns data of one shard.
-std::size_t lead_for(const Hierarchy& levels, const Posted& posted) noexcept {
-  if (posted.fingerprint.root < 0) return 0;
-  const auto root = static_cast<std::size_t>(posted.fingerprint.root);
-  const std::size_t rank = levels.place_of(root).rank;
-  return rank < levels.shards ? rank : 0;
-}
-
-HierarchyPlan plan_for(const Group& group, const Posted& posted, std::size_t lead) noexcept {
-  const std::size_t bytes = posted.input.bytes();
-  const bool whole = is_short(group, posted.fingerprint.collective, bytes);
-  return {bytes, whole ? 1 : group.levels->shards, group.levels->nodes.size(), lead};
-}
-
-// Elements of a block that each rank of this node owns.
-std::span<const std::size_t> shares_of(Hierarchy& levels, const HierarchyPlan& plan,
-                                       std::size_t block, std::size_t element_bytes) {
-  levels.shares.resize(levels.members_here().size());
-  for (std::size_t r = 0; r < levels.shares.size(); ++r) {
-    levels.shares[r] = plan.shard(block, r).size() / element_bytes;
+// The common base of all but the barrier.
+class HierarchicalWhole : public HierarchicalOperation {
+ protected:
+  HierarchicalWhole(Group& group, const Posted& posted)
+      : HierarchicalOperation(group, posted),
+        root_(posted.fingerprint.root < 0
+                  ? Hierarchy::Place{}
+                  : levels_.place_of(static_cast<std::size_t>(posted.fingerprint.root))),
+        plan_(posted.input.bytes(), shards_for(group, posted), levels_.nodes.size(),
+              root_.rank < levels_.shards ? root_.rank : 0) {
+    shape.blocks = plan_.blocks();
   }
-  return levels.shares;
-}
 
-// The node's ranks reduce a block: every owner gets its shard.
-Request reduce_on_node(const Group& group, const Posted& posted, const HierarchyPlan& plan,
-                       std::size_t block, const Block& shard) {
-  NodeCommunicator& node = *group.levels->node_scatter;
-  return node.post(node.prepare_reduce_scatter(
-      part_of(posted.input, plan.block(block)), shard, partial_op(posted.fingerprint.op),
-      shares_of(*group.levels, plan, block, size_of(posted.fingerprint.type))));
-}
+  [[nodiscard]] Range own_shard(std::size_t block) const noexcept {
+    return plan_.shard(block, levels_.node_rank);
+  }
+  // The node's ranks reduce a block: every owner gets its shard.
+  void reduce_on_node(std::size_t block, const Block& shard, Posted& on_node) const {
+    on_node.fingerprint.collective = Collective::reduce_scatter;
+    on_node.input = part_of(posted_.input, plan_.block(block));
+    on_node.output = shard;
+    add_shards(block, on_node);
+  }
+  // Each gets the shards of all.
+  void gather_on_node(std::size_t block, Posted& on_node) const {
+    on_node.fingerprint.collective = Collective::allgather;
+    on_node.input = as_const_block(part_of(posted_.output, own_shard(block)));
+    on_node.output = part_of(posted_.output, plan_.block(block));
+    add_shards(block, on_node);
+  }
+  void broadcast_on_node(std::size_t block, std::size_t root, Posted& on_node) const {
+    on_node.fingerprint.collective = Collective::broadcast;
+    on_node.fingerprint.root = static_cast<std::int32_t>(root);
+    on_node.output = part_of(posted_.output, plan_.block(block));
+    on_node.input = as_const_block(on_node.output);
+  }
+  // In place, towards the root's node or from it. False when there is nothing.
+  bool exchange_in_place(const Block& shard, Posted& exchange) const {
+    if (posted_.fingerprint.root >= 0) {
+      exchange.fingerprint.root = static_cast<std::int32_t>(root_.node);
+    }
+    exchange.output = shard;
+    exchange.input = as_const_block(shard);
+    return shard.bytes() > 0;
+  }
+
+  Hierarchy::Place root_;
+  HierarchyPlan plan_;
+
+ private:
+  [[nodiscard]] static std::size_t shards_for(const Group& group, const Posted& posted) noexcept {
+    const bool whole = is_short(group, posted.fingerprint.collective, posted.input.bytes());
+    return whole ? 1 : group.levels->shards;
+  }
+  void add_shards(std::size_t block, Posted& on_node) const {
+    for (std::size_t r = 0; r < levels_.members_here().size(); ++r) {
+      on_node.row_bytes_of.push_back(plan_.shard(block, r).size());
+    }
+  }
+};
 
 // The exchange is an allreduce of its own, in place, among the owners of the shard. The rank sends
 // its shard from the output, and receives the others around it; only when all of its node have
 // reduced the block, because they read the input, which may be the same memory.
-class HierarchicalAllreduce final : public HierarchicalOperation {
+class HierarchicalAllreduce final : public HierarchicalWhole {
  public:
-  HierarchicalAllreduce(Group& group, const Posted& posted)
-      : HierarchicalOperation(group),
-        plan_(plan_for(group, posted, 0)),
-        element_bytes_(size_of(posted.fingerprint.type)) {
-    shape.blocks = plan_.blocks();
+  HierarchicalAllreduce(Group& group, const Posted& posted) : HierarchicalWhole(group, posted) {
     const AllreduceAlgorithm algorithm = group.allreduce_table.pick(posted.input.bytes());
-    for (Hierarchy::Exchange& exchange : group.levels->exchanges) {
+    for (Hierarchy::Exchange& exchange : levels_.exchanges) {
       exchange.group.allreduce_table = AlgorithmTable::only(algorithm);
     }
   }
 
  private:
-  Request post_before(Group& group, const Posted& posted, std::size_t block,
-                      std::size_t part) override;
-  bool describe_exchange(Group& group, const Posted& posted, std::size_t block,
-                         Posted& exchange) override;
-  Request post_after(Group& group, const Posted& posted, std::size_t block,
-                     std::size_t part) override;
-  [[nodiscard]] Block shard(const Group& group, const Posted& posted, std::size_t block) const {
-    return part_of(posted.output, plan_.shard(block, group.levels->node_rank));
+  void describe_before(std::size_t block, std::size_t /*part*/, Posted& on_node) override {
+    reduce_on_node(block, part_of(posted_.output, own_shard(block)), on_node);
   }
-
-  HierarchyPlan plan_;
-  std::size_t element_bytes_;
+  bool describe_exchange(std::size_t block, Posted& exchange) override {
+    return exchange_in_place(part_of(posted_.output, own_shard(block)), exchange);
+  }
+  void describe_after(std::size_t block, std::size_t /*part*/, Posted& on_node) override {
+    gather_on_node(block, on_node);
+  }
 };
-
-Request HierarchicalAllreduce::post_before(Group& group, const Posted& posted, std::size_t block,
-                                           std::size_t /*part*/) {
-  return reduce_on_node(group, posted, plan_, block, shard(group, posted, block));
-}
-
-bool HierarchicalAllreduce::describe_exchange(Group& group, const Posted& posted, std::size_t block,
-                                              Posted& exchange) {
-  exchange.output = shard(group, posted, block);
-  exchange.input = as_const_block(exchange.output);
-  exchange.fingerprint.count = exchange.output.bytes() / element_bytes_;
-  return exchange.output.bytes() > 0;
-}
-
-Request HierarchicalAllreduce::post_after(Group& group, const Posted& posted, std::size_t block,
-                                          std::size_t /*part*/) {
-  NodeCommunicator& node = *group.levels->node_gather;
-  return node.post(node.prepare_allgather(as_const_block(shard(group, posted, block)),
-                                          part_of(posted.output, plan_.block(block)),
-                                          shares_of(*group.levels, plan_, block, element_bytes_)));
-}
 
 // Sums of shards lie in scratch, at the root in its output. The owners of the root's node get the
 // sums over all nodes in place, and the root gathers them.
-class HierarchicalReduce final : public HierarchicalOperation {
+class HierarchicalReduce final : public HierarchicalWhole {
  public:
   HierarchicalReduce(Group& group, const Posted& posted);
 
  private:
-  Request post_before(Group& group, const Posted& posted, std::size_t block,
-                      std::size_t part) override;
-  bool describe_exchange(Group& group, const Posted& posted, std::size_t block,
-                         Posted& exchange) override;
-  Request post_after(Group& group, const Posted& posted, std::size_t block,
-                     std::size_t part) override;
-  [[nodiscard]] Block shard(const Group& group, const Posted& posted, std::size_t block) const;
+  void describe_before(std::size_t block, std::size_t /*part*/, Posted& on_node) override {
+    reduce_on_node(block, shard(block), on_node);
+  }
+  bool describe_exchange(std::size_t block, Posted& exchange) override {
+    return exchange_in_place(shard(block), exchange);
+  }
+  void describe_after(std::size_t block, std::size_t part, Posted& on_node) override;
+  [[nodiscard]] Block shard(std::size_t block) const;
 
-  Hierarchy::Place root_;
-  HierarchyPlan plan_;
-  std::size_t element_bytes_;
   std::span<std::byte> scratch_;
 };
 
 HierarchicalReduce::HierarchicalReduce(Group& group, const Posted& posted)
-    : HierarchicalOperation(group),
-      root_(group.levels->place_of(static_cast<std::size_t>(posted.fingerprint.root))),
-      plan_(plan_for(group, posted, lead_for(*group.levels, posted))),
-      element_bytes_(size_of(posted.fingerprint.type)) {
-  const Hierarchy& levels = *group.levels;
+    : HierarchicalWhole(group, posted) {
   const bool root_owns_all = plan_.shards() == 1 && plan_.lead() == root_.rank;
-  shape.blocks = plan_.blocks();
-  shape.after = levels.node == root_.node && !root_owns_all ? 1 : 0;
+  shape.after = levels_.node == root_.node && !root_owns_all ? 1 : 0;
   if (shape.blocks > 0 && !posted.is_root(group.index())) {
     const std::size_t slots = std::min(shape.blocks, shape.under_way);
-    scratch_ = group.levels->scratch.take(slots * plan_.shard(0, levels.node_rank).size());
+    scratch_ = levels_.scratch.take(slots * own_shard(0).size());
   }
 }
 
 // No later block is longer than the first.
-Block HierarchicalReduce::shard(const Group& group, const Posted& posted, std::size_t block) const {
-  const Range range = plan_.shard(block, group.levels->node_rank);
-  if (posted.is_root(group.index())) return part_of(posted.output, range);
-  const std::size_t slot = plan_.shard(0, group.levels->node_rank).size();
-  return row_of(scratch_.data() + block % shape.under_way * slot, posted.fingerprint.type,
-                range.size());
+Block HierarchicalReduce::shard(std::size_t block) const {
+  const Range range = own_shard(block);
+  if (posted_.is_root(group_.index())) return part_of(posted_.output, range);
+  return row_of(scratch_.data() + block % shape.under_way * own_shard(0).size(),
+                posted_.fingerprint.type, range.size());
 }
 
-Request HierarchicalReduce::post_before(Group& group, const Posted& posted, std::size_t block,
-                                        std::size_t /*part*/) {
-  return reduce_on_node(group, posted, plan_, block, shard(group, posted, block));
-}
-
-bool HierarchicalReduce::describe_exchange(Group& group, const Posted& posted, std::size_t block,
-                                           Posted& exchange) {
-  exchange.fingerprint.root = static_cast<std::int32_t>(root_.node);
-  exchange.output = shard(group, posted, block);
-  exchange.input = as_const_block(exchange.output);
-  return exchange.output.bytes() > 0;
-}
-
-Request HierarchicalReduce::post_after(Group& group, const Posted& posted, std::size_t block,
-                                       std::size_t /*part*/) {
-  NodeCommunicator& node = *group.levels->node_gather;
-  const Block all =
-      posted.is_root(group.index()) ? part_of(posted.output, plan_.block(block)) : Block{};
-  return node.post(node.prepare_gather(as_const_block(shard(group, posted, block)), all,
-                                       static_cast<int>(root_.rank),
-                                       shares_of(*group.levels, plan_, block, element_bytes_)));
+void HierarchicalReduce::describe_after(std::size_t block, std::size_t /*part*/, Posted& on_node) {
+  on_node.fingerprint.collective = Collective::gather;
+  on_node.fingerprint.root = static_cast<std::int32_t>(root_.rank);
+  on_node.input = as_const_block(shard(block));
+  if (!posted_.is_root(group_.index())) return;
+  on_node.output = part_of(posted_.output, plan_.block(block));
+  on_node.received_at.push_back(0);
+  for (std::size_t r = 0; r < levels_.members_here().size(); ++r) {
+    on_node.received_at.push_back(on_node.received_at.back() + plan_.shard(block, r).size());
+  }
 }
 
 // The root's node broadcasts a block inside, so that its owners have their shards. The root need
 // not wait for that to send its own.
-class HierarchicalBroadcast final : public HierarchicalOperation {
+class HierarchicalBroadcast final : public HierarchicalWhole {
  public:
-  HierarchicalBroadcast(Group& group, const Posted& posted)
-      : HierarchicalOperation(group),
-        root_(group.levels->place_of(static_cast<std::size_t>(posted.fingerprint.root))),
-        plan_(plan_for(group, posted, lead_for(*group.levels, posted))) {
-    const bool at_root = group.levels->node == root_.node;
-    shape.blocks = plan_.blocks();
+  HierarchicalBroadcast(Group& group, const Posted& posted) : HierarchicalWhole(group, posted) {
+    const bool at_root = levels_.node == root_.node;
     shape.before = at_root ? 1 : 0;
     shape.after = at_root ? 0 : 1;
     shape.exchanges_early = posted.is_root(group.index());
   }
 
  private:
-  Request post_before(Group& group, const Posted& posted, std::size_t block,
-                      std::size_t /*part*/) override {
-    NodeCommunicator& node = *group.levels->node_scatter;
-    return node.post(node.prepare_broadcast(part_of(posted.output, plan_.block(block)),
-                                            static_cast<int>(root_.rank)));
+  void describe_before(std::size_t block, std::size_t /*part*/, Posted& on_node) override {
+    broadcast_on_node(block, root_.rank, on_node);
   }
-  bool describe_exchange(Group& group, const Posted& posted, std::size_t block,
-                         Posted& exchange) override {
-    exchange.fingerprint.root = static_cast<std::int32_t>(root_.node);
-    exchange.output = part_of(posted.output, plan_.shard(block, group.levels->node_rank));
-    exchange.input = as_const_block(exchange.output);
-    return exchange.output.bytes() > 0;
+  bool describe_exchange(std::size_t block, Posted& exchange) override {
+    return exchange_in_place(part_of(posted_.output, own_shard(block)), exchange);
   }
-  Request post_after(Group& group, const Posted& posted, std::size_t block,
-                     std::size_t part) override;
-
-  Hierarchy::Place root_;
-  HierarchyPlan plan_;
+  void describe_after(std::size_t block, std::size_t /*part*/, Posted& on_node) override {
+    if (plan_.shards() == 1) return broadcast_on_node(block, plan_.lead(), on_node);
+    gather_on_node(block, on_node);
+  }
 };
-
-Request HierarchicalBroadcast::post_after(Group& group, const Posted& posted, std::size_t block,
-                                          std::size_t /*part*/) {
-  NodeCommunicator& node = *group.levels->node_gather;
-  const Block whole = part_of(posted.output, plan_.block(block));
-  if (plan_.shards() == 1) {
-    return node.post(node.prepare_broadcast(whole, static_cast<int>(plan_.lead())));
-  }
-  const Block own = part_of(posted.output, plan_.shard(block, group.levels->node_rank));
-  return node.post(node.prepare_allgather(
-      as_const_block(own), whole,
-      shares_of(*group.levels, plan_, block, size_of(posted.fingerprint.type))));
-}
 
 class HierarchicalBarrier final : public HierarchicalOperation {
  public:
-  HierarchicalBarrier(Group& group, const Posted& /*posted*/) : HierarchicalOperation(group) {}
+  HierarchicalBarrier(Group& group, const Posted& posted) : HierarchicalOperation(group, posted) {}
 
  private:
-  Request post_before(Group& group, const Posted& /*posted*/, std::size_t /*block*/,
-                      std::size_t /*part*/) override {
-    return group.levels->node_scatter->post(group.levels->node_scatter->prepare_barrier());
+  void describe_before(std::size_t /*block*/, std::size_t /*part*/, Posted& /*on_node*/) override {}
+  bool describe_exchange(std::size_t /*block*/, Posted& /*exchange*/) override {
+    return levels_.node_rank == 0;
   }
-  bool describe_exchange(Group& group, const Posted& /*posted*/, std::size_t /*block*/,
-                         Posted& exchange) override {
-    exchange.input = {};
-    exchange.output = {};
-    return group.levels->node_rank == 0;
-  }
-  Request post_after(Group& group, const Posted& /*posted*/, std::size_t /*block*/,
-                     std::size_t /*part*/) override {
-    return group.levels->node_gather->post(group.levels->node_gather->prepare_barrier());
-  }
+  void describe_after(std::size_t /*block*/, std::size_t /*part*/, Posted& /*on_node*/) override {}
 };
 
 template <Collective collective>

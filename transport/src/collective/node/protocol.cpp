@@ -131,6 +131,33 @@ bool suits_any(const Group& /*group*/, const Posted& /*posted*/) { return true; 
 
 constexpr Algorithm algorithms::small = algorithm_of<SmallOperation>(Protocol::small, &suits_any);
 
+// Two ranks reduce 2 KiB 1.4 times as fast by the direct protocol, and 4 KiB twice as fast; where
+// both are outside of their arenas, their operation becomes a small one after all. More ranks gain
+// nothing by another synchronisation. For an allgather the largest share counts.
+Protocol protocol_of(const Group& group, const Posted& posted, std::size_t small_bytes) noexcept {
+  constexpr std::size_t most_small_of_two = 1024;
+  std::size_t bytes = posted.input.bytes();
+  switch (posted.fingerprint.collective) {
+    case shm::Collective::gather:
+    case shm::Collective::scatter:
+    case shm::Collective::alltoallv:
+    case shm::Collective::scan:
+    case shm::Collective::exscan:
+      return Protocol::links;
+    case shm::Collective::allreduce:
+      if (group.count() == 2) small_bytes = std::min(small_bytes, most_small_of_two);
+      break;
+    case shm::Collective::allgather:
+      for (const std::size_t share : posted.row_bytes_of) {
+        bytes = std::max(bytes, share * posted.input.rows);
+      }
+      break;
+    default:
+      break;
+  }
+  return bytes <= small_bytes ? Protocol::small : Protocol::staged;
+}
+
 // A barrier has no bytes, and of a broadcast the root alone sends.
 void write_small_payload(Group& group, const Posted& posted) noexcept {
   const bool sends =

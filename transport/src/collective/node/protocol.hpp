@@ -48,6 +48,11 @@ void write_small_payload(Group& group, const Posted& posted) noexcept;
          slot_of(*member.block, posted.sequence).locator.output_offset;
 }
 
+/// How it is run inside a node, where up to `small_bytes` travel in slots; the same on all ranks.
+/// All but small operations and messages are `staged`, until it is known where their memory lies.
+[[nodiscard]] Protocol protocol_of(const Group& group, const Posted& posted,
+                                   std::size_t small_bytes) noexcept;
+
 /// Bytes of a staging buffer, and how many a rank has per communicator. Two large ones were
 /// measured fastest (of 32 to 512 KiB, one to four): both ranks of a pair keep all that they
 /// exchange in their second-level caches.
