@@ -148,7 +148,7 @@ class Collectives(unittest.TestCase):
         self.check(self.world.allreduce(filled(1, 3), wait=False).wait(math.inf), filled(self.size, 3))
 
     def test_deadlines_may_be_infinite(self):
-        never = {"deadline": math.inf, "stall_warning": math.inf, "rendezvous_deadline": math.inf}
+        never = {"deadline": math.inf, "stall_warning": math.inf, "bootstrap_deadline": math.inf}
         with rondo.World.create(0, 1, lambda data: [data], **never) as world:
             self.check(world.allreduce(filled(1)), filled(1))
         worlds = rondo.World.make_threads(2, **never)
@@ -546,7 +546,7 @@ class Failures(unittest.TestCase):
 
 
 class Create(unittest.TestCase):
-    """Worlds by a rendezvous of the program's own: that of the World which exists."""
+    """Worlds by a bootstrap of the program's own: that of the World which exists."""
 
     def allgather(self, data):
         everyone = WORLD.allgather(numpy.frombuffer(data, "uint8"))

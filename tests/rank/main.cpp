@@ -64,7 +64,7 @@ int run(const std::vector<std::string>& words) {
   transport::WorldOptions options;
   options.deadline = std::chrono::seconds(60);
   if (const char* patience = std::getenv("RONDO_TEST_PATIENCE"); patience != nullptr) {
-    options.rendezvous_deadline = std::chrono::seconds(std::stoi(patience));
+    options.bootstrap_deadline = std::chrono::seconds(std::stoi(patience));
   }
   if (words.empty()) return usage();
   transport::World world = transport::World::attach(options);

@@ -32,12 +32,12 @@ inline void on_threads(int ranks, const std::function<void(int)>& body) {
   for (int r = 0; r < ranks; ++r) threads.emplace_back([&body, r] { body(r); });
 }
 
-/// The text of the Error(rendezvous_failed) that `call` throws.
+/// The text of the Error(bootstrap_failed) that `call` throws.
 inline std::string error_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::rendezvous_failed);
+    EXPECT_EQ(error.code(), Errc::bootstrap_failed);
     return error.what();
   }
   return "no error";
@@ -76,7 +76,7 @@ class StoreJob {
 
   [[nodiscard]] bootstrap::Credentials credentials_of(int rank) const {
     auto own = credentials(rank, size_);
-    own.rendezvous_deadline = deadline_;
+    own.bootstrap_deadline = deadline_;
     return own;
   }
 

@@ -134,7 +134,7 @@ const std::vector<Mistake> mistakes = {
      "RONDO_COORDINATOR='foo' is not of the form",
      {{"RONDO_RANK", "0"}, {"RONDO_SIZE", "1"}, {"RONDO_COORDINATOR", "foo"}}},
     {{"bench", "barrier"},
-     "rondo: rendezvous: PMI_RANK=0 and PMI_SIZE=2 say that this is one of several",
+     "rondo: bootstrap: PMI_RANK=0 and PMI_SIZE=2 say that this is one of several",
      {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}},
     {{"run", "-n", "2", "--threads", "4096", "--", "true"}, "--oversubscribe"},
     {{"info", "--format", "csv"}, "--format: csv not in {text,json}"},

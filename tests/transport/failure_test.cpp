@@ -429,7 +429,7 @@ TEST(FailureTest, AWaitForThatTimesOutChangesNothing) {
 TEST(FailureTest, ADeadlineMayBeNever) {
   WorldOptions options;
   options.deadline = options.stall_warning = std::chrono::milliseconds::max();
-  options.rendezvous_deadline = std::chrono::milliseconds::max();
+  options.bootstrap_deadline = std::chrono::milliseconds::max();
   options.on_stall = [](const Stall& /*stall*/) { ADD_FAILURE(); };
   for (const Backend backend : {Backend::shm, Backend::tcp}) {
     test::World(backend, 2, options).run([](Communicator& comm) {

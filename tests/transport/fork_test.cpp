@@ -186,7 +186,7 @@ TEST(ForkTest, AProcessWithAnotherSecretIsNotTheRank) {
                 ::unsetenv("RONDO_SECRET_FD");
                 ::setenv("RONDO_SECRET", "known to nobody but a stranger", 1);
                 WorldOptions options = test::quick_options();
-                options.rendezvous_deadline = std::chrono::seconds(1);
+                options.bootstrap_deadline = std::chrono::seconds(1);
                 EXPECT_THAT([&] { (void)World::attach(options); },
                             testing::ThrowsMessage<Error>(
                                 testing::Not(testing::HasSubstr("of this job already"))));

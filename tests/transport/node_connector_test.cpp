@@ -194,7 +194,7 @@ TEST_F(NodeConnectorTest, SendsNothingToAnotherUserWhoHasTakenANameAndConnectsAl
 // As the store tells when rank 1 has ended.
 TEST_F(NodeConnectorTest, EndsWithoutWaitingForTheDeadlineWhenTheJobHasFailed) {
   WorldOptions options;
-  options.rendezvous_deadline = 24h;
+  options.bootstrap_deadline = 24h;
   for (const int rank : {0, 2}) {
     EXPECT_THAT(error_of([&] {
                   (void)bootstrap::connect_node({.job = job_, .rank = rank, .size = 3}, {0, 1, 2},
@@ -207,7 +207,7 @@ TEST_F(NodeConnectorTest, EndsWithoutWaitingForTheDeadlineWhenTheJobHasFailed) {
 // Rank 3 never starts, and the others are not to be blamed.
 TEST_F(NodeConnectorTest, NamesThoseAloneThatDoNotAnswer) {
   WorldOptions options;
-  options.rendezvous_deadline = 500ms;
+  options.bootstrap_deadline = 500ms;
   on_threads(3, [&](int rank) {
     EXPECT_THAT(error_of([&] { (void)connect(rank, 4, options); }),
                 HasSubstr("could not connect to rank 3 in time"));
@@ -218,7 +218,7 @@ TEST_F(NodeConnectorTest, NamesTheUserWhoHasTakenANameOfARankThatDoesNotCome) {
   if (!OtherUser::possible()) GTEST_SKIP() << "only root can be another user, too";
   const NameTaker taker(job_);
   WorldOptions options;
-  options.rendezvous_deadline = 100ms;
+  options.bootstrap_deadline = 100ms;
 
   EXPECT_THAT(error_of([&] { (void)connect(1, 2, options); }),
               HasSubstr("user 65534 has taken names of rank 0"));

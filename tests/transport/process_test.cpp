@@ -361,7 +361,7 @@ TEST(ProcessTest, TimeInWhichARankIsStoppedDoesNotCount) {
 
 TEST(ProcessTest, NamesTheRankThatDoesNotCome) {
   WorldOptions options;
-  options.rendezvous_deadline = 200ms;
+  options.bootstrap_deadline = 200ms;
   ::setenv("RONDO_COORDINATOR", ("local:" + test::new_job()).c_str(), 1);
   ::setenv("RONDO_RANK", "0", 1);
   ::setenv("RONDO_SIZE", "3", 1);

@@ -134,7 +134,7 @@ TEST(StoreTest, TellsEveryoneWhoDidNotCome) {
 
 TEST(StoreTest, TellsWhatItCouldNotReach) {
   auto other = credentials(3, 4);
-  other.rendezvous_deadline = 50ms;
+  other.bootstrap_deadline = 50ms;
   // The port is taken, but nobody listens.
   const auto listener = bootstrap::listen_at({.host = "127.0.0.1", .port = 0});
   const auto port = bootstrap::own_address(listener.get()).port();

@@ -94,8 +94,8 @@ transport::WorldOptions options_of(const rondo_options* options) {
   made.waiting = waiting_of(given.waiting);
   made.deadline = milliseconds(given.deadline_ms, made.deadline, "deadline_ms");
   made.stall_warning = milliseconds(given.stall_warning_ms, made.stall_warning, "stall_warning_ms");
-  made.rendezvous_deadline = milliseconds(given.rendezvous_deadline_ms, made.rendezvous_deadline,
-                                          "rendezvous_deadline_ms");
+  made.bootstrap_deadline =
+      milliseconds(given.rendezvous_deadline_ms, made.bootstrap_deadline, "rendezvous_deadline_ms");
   if (given.small_bytes != 0) made.small_bytes = given.small_bytes;
   made.on_stall = stall_observer(given);
   if (given.multiple_threads != 0) made.threads = transport::Threads::multiple;
@@ -189,8 +189,8 @@ rondo_status rondo_create(int rank, int size, rondo_allgather_function* allgathe
       const int failed = at(allgather, "allgather")(mine.data(), all.data(), mine.size(), context);
       if (failed == 0) return;
       throw rondo::transport::Error(
-          rondo::transport::Errc::rendezvous_failed,
-          "rendezvous: the allgather given to rondo_create() returned " + std::to_string(failed));
+          rondo::transport::Errc::bootstrap_failed,
+          "bootstrap: the allgather given to rondo_create() returned " + std::to_string(failed));
     };
     static_cast<void>(at(allgather, "allgather"));
     *world = new rondo_world(World::create(rank, size, call, rondo::c::options_of(options)));

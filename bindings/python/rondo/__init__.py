@@ -216,7 +216,7 @@ class World(Communicator):
     """The ranks of a job, as this process sees them; itself the communicator of all.
 
     World() joins the job that the launcher has started this process for, or is one rank. Options:
-    waiting ("automatic", "spin", "yield", "block"), deadline, stall_warning and rendezvous_deadline
+    waiting ("automatic", "spin", "yield", "block"), deadline, stall_warning and bootstrap_deadline
     in seconds, fabric, interface_pattern, allreduce, fake_nodes, small_bytes, dump_folder,
     multiple_threads: see rondo_options in rondo.h.
 
@@ -234,7 +234,7 @@ class World(Communicator):
 
     @classmethod
     def create(cls, rank, size, allgather, **options):
-        """Joins `size` processes that have a rendezvous of their own.
+        """Joins `size` processes that have a bootstrap of their own.
 
         allgather(data) is given bytes, as long on every rank, and returns those of all ranks as a
         list: with mpi4py, World.create(comm.rank, comm.size, comm.allgather).

@@ -112,7 +112,7 @@ def _milliseconds(seconds, name):
     return max(1, round(min(seconds, A_CENTURY) * 1000))
 
 
-def _options(waiting="automatic", deadline=None, stall_warning=None, rendezvous_deadline=None, **rest):
+def _options(waiting="automatic", deadline=None, stall_warning=None, bootstrap_deadline=None, **rest):
     """Keywords as a C structure; times are in seconds."""
     made = _COptions(struct_size=ctypes.sizeof(_COptions))
     names = ("automatic", "spin", "yield", "block")
@@ -122,7 +122,7 @@ def _options(waiting="automatic", deadline=None, stall_warning=None, rendezvous_
     times = {
         "deadline": deadline,
         "stall_warning": stall_warning,
-        "rendezvous_deadline": rendezvous_deadline,
+        "bootstrap_deadline": bootstrap_deadline,
     }
     for name, seconds in times.items():
         if seconds is not None:

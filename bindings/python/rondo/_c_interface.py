@@ -16,7 +16,7 @@ class Status(enum.IntEnum):
     MISMATCH = 2  # ranks posted different operations
     DEADLINE_EXCEEDED = 3  # a peer is alive, but did not take part in time
     ABORTED = 4  # some rank called World.abort()
-    RENDEZVOUS_FAILED = 5  # the ranks of the job did not find each other
+    BOOTSTRAP_FAILED = 5  # the ranks of the job did not find each other
     OUT_OF_MEMORY = 6
     LINK_UNAVAILABLE = 7  # a link to other nodes could not be loaded or opened
     INVALID_ARGUMENT = 100
@@ -77,7 +77,7 @@ class _COptions(ctypes.Structure):
         ("waiting", ctypes.c_int),
         ("deadline_ms", ctypes.c_int64),
         ("stall_warning_ms", ctypes.c_int64),
-        ("rendezvous_deadline_ms", ctypes.c_int64),
+        ("bootstrap_deadline_ms", ctypes.c_int64),
         ("small_bytes", ctypes.c_size_t),
         ("fabric", ctypes.c_char_p),
         ("interface_pattern", ctypes.c_char_p),

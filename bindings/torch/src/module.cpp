@@ -54,7 +54,7 @@ transport::World make_world(const StorePointer& store, int rank, int size,
                             std::chrono::milliseconds timeout, const Engine::StallNote& stall) {
   transport::WorldOptions options;
   options.deadline = std::min(timeout, longest_timeout);
-  options.rendezvous_deadline = options.deadline;
+  options.bootstrap_deadline = options.deadline;
   options.stall_warning = stall_time;
   options.on_stall = [stall](const transport::Stall& now) { *stall = now; };
   return transport::World::create(rank, size, gather_over(store, rank, size), options);

@@ -30,7 +30,7 @@ using Json = nlohmann::json;
 // A link that does not work must say so soon; hosts may be slow to begin. Ranks wait 20 s for the
 // first messages over the last network, and must still meet after that to tell why none came.
 constexpr std::chrono::seconds deadline{5};
-constexpr std::chrono::seconds rendezvous_deadline{25};
+constexpr std::chrono::seconds bootstrap_deadline{25};
 
 // More ranks than this are measured as neighbours, fewer as all pairs.
 constexpr int most_ranks_in_pairs = 8;
@@ -138,7 +138,7 @@ int measure_links_as_rank() {
   let_speak(Speaker::first_of_host);
   transport::WorldOptions options = world_options();
   options.deadline = deadline;
-  options.rendezvous_deadline = rendezvous_deadline;
+  options.bootstrap_deadline = bootstrap_deadline;
   transport::World world = transport::World::attach(options);
   let_speak(Speaker::rank_0);
   Json report = {{"route", world.route()}, {"pairs", Json::array()}};

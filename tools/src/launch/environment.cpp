@@ -65,7 +65,7 @@ bool needs_nodes(const FabricRequest& request) {
   return request.fabric || request.interface || request.latency_us || request.bandwidth_gbs;
 }
 
-// Throws std::invalid_argument for what the library calls a rendezvous that has failed: a mistake
+// Throws std::invalid_argument for what the library calls a bootstrap that has failed: a mistake
 // in the environment is one of who started this process, and trying again does not mend it.
 std::optional<transport::LaunchedRank> launched_rank() {
   try {

@@ -21,8 +21,8 @@ class Category final : public std::error_category {
         return "deadline exceeded";
       case Errc::aborted:
         return "aborted";
-      case Errc::rendezvous_failed:
-        return "rendezvous failed";
+      case Errc::bootstrap_failed:
+        return "bootstrap failed";
       case Errc::out_of_memory:
         return "out of shared memory";
       case Errc::link_unavailable:

@@ -28,7 +28,7 @@ namespace {
 WorldOptions bounded(WorldOptions options) {
   constexpr std::chrono::milliseconds longest = std::chrono::years(100);
   for (std::chrono::milliseconds* duration :
-       {&options.deadline, &options.stall_warning, &options.rendezvous_deadline}) {
+       {&options.deadline, &options.stall_warning, &options.bootstrap_deadline}) {
     *duration = std::min(*duration, longest);
   }
   return options;

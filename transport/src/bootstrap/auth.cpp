@@ -33,7 +33,7 @@ constexpr std::size_t nonce_bytes = 32;
 constexpr std::size_t longest_name = 255;  // a host's, by POSIX
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
+  throw Error(Errc::bootstrap_failed, "bootstrap: " + what);
 }
 
 [[noreturn]] void refuse_unreadable(const std::string& source) {

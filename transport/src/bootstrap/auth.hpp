@@ -23,13 +23,13 @@ inline constexpr std::size_t shortest_secret = 16;
 ///   2. RONDO_SECRET
 ///   3. ~/.rondo/secret   a file that its owner alone can read (0600)
 ///
-/// Nothing when none is. Throws Error(rendezvous_failed) when one is set, but is not usable.
+/// Nothing when none is. Throws Error(bootstrap_failed) when one is set, but is not usable.
 [[nodiscard]] std::optional<std::string> read_secret();
 
 /// HMAC-SHA256 (RFC 2104): 32 bytes. An empty secret is a secret, too.
 [[nodiscard]] std::string hmac_sha256(std::string_view secret, std::string_view message);
 
-/// From the kernel's generator. Both throw Error(rendezvous_failed) when it has none.
+/// From the kernel's generator. Both throw Error(bootstrap_failed) when it has none.
 [[nodiscard]] std::string random_bytes(std::size_t count);
 [[nodiscard]] std::uint64_t random_number();
 

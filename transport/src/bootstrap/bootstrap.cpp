@@ -71,14 +71,14 @@ shm::Descriptor inherit_listener(int number) {
   int listening = 0;
   socklen_t length = sizeof listening;
   if (::getsockopt(number, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) {
-    throw Error(Errc::rendezvous_failed, "rendezvous: RONDO_LISTENER=" + std::to_string(number) +
-                                             " is no listening socket; unset it, and rank 0 "
-                                             "makes its own");
+    throw Error(Errc::bootstrap_failed, "bootstrap: RONDO_LISTENER=" + std::to_string(number) +
+                                            " is no listening socket; unset it, and rank 0 "
+                                            "makes its own");
   }
   // A later World of this process may listen, too, so the inherited one stays.
   shm::Descriptor own(::fcntl(number, F_DUPFD_CLOEXEC, 0));
   if (!own.valid()) {
-    throw Error(Errc::rendezvous_failed, "rendezvous: rank 0 has run out of descriptors");
+    throw Error(Errc::bootstrap_failed, "bootstrap: rank 0 has run out of descriptors");
   }
   return own;
 }
@@ -92,8 +92,8 @@ std::unique_ptr<StoreClient> serve_store(const Credentials& credentials, const L
   shm::Descriptor listener = launch.listener >= 0 ? inherit_listener(launch.listener)
                                                   : listen_at(*launch.coordinator, until);
   if (credentials.secret.empty() && !own_address(listener.get()).loopback()) {
-    throw Error(Errc::rendezvous_failed,
-                "rendezvous: rank 0 on host " + credentials.self.host +
+    throw Error(Errc::bootstrap_failed,
+                "bootstrap: rank 0 on host " + credentials.self.host +
                     " has no secret, and does not listen to other hosts at " +
                     to_string(*launch.coordinator) +
                     " without one; set RONDO_SECRET, or make ~/.rondo/secret on all hosts");
@@ -105,7 +105,7 @@ std::unique_ptr<StoreClient> serve_store(const Credentials& credentials, const L
 // `connect(members, channel)` maps the memory of the ranks of this node.
 template <typename Connect>
 Membership join_over_store(const LaunchInfo& launch, const WorldOptions& options, Connect connect) {
-  JoinedStore store = join_store(launch, options.fabric.interface, options.rendezvous_deadline);
+  JoinedStore store = join_store(launch, options.fabric.interface, options.bootstrap_deadline);
   const SideChannel* channel = store.channel.get();
   return join_nodes({.rank = launch.rank, .size = launch.size, .interface = store.interface},
                     options, std::move(store.channel),
@@ -180,7 +180,7 @@ std::optional<LaunchInfo> find_launch(const WorldOptions& options) {
   if (auto launch = read_environment()) return launch;
   const auto launcher = find_launcher();
   if (!launcher) return std::nullopt;
-  return join_launcher(*launcher, options.fabric.fake_nodes > 1, options.rendezvous_deadline);
+  return join_launcher(*launcher, options.fabric.fake_nodes > 1, options.bootstrap_deadline);
 }
 
 // The launcher's, or else the user's; empty when there is none.
@@ -194,7 +194,7 @@ std::shared_ptr<WorldCore> join(const LaunchInfo& launch, const WorldOptions& wa
     return make_in_this_process<WorldCore>(join_nodes_of_job(launch, options), options);
   }
   if (options.fabric.fake_nodes > 1 && launch.size > 1) {
-    throw Error(Errc::rendezvous_failed,
+    throw Error(Errc::bootstrap_failed,
                 "fake nodes need a store, but RONDO_COORDINATOR is local:...; start the ranks by "
                 "`rondo run --fake-nodes K`");
   }
@@ -246,7 +246,7 @@ JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
   // A typing error is reported before any rank waits for another.
   if (!interfaces.empty()) (void)select_interfaces(all, interfaces);
   const Credentials credentials{
-      .self = own_identity(launch), .secret = secret_of(launch), .rendezvous_deadline = deadline};
+      .self = own_identity(launch), .secret = secret_of(launch), .bootstrap_deadline = deadline};
   std::unique_ptr<StoreClient> channel = launch.rank == 0
                                              ? serve_store(credentials, launch)
                                              : StoreClient::join(credentials, *launch.coordinator);

@@ -40,7 +40,7 @@ struct JoinedStore {
 /// Rank 0 serves the store on the inherited listener, or makes one; the others join it. The secret
 /// comes from where read_secret() finds it; without one no rank listens or connects beyond
 /// loopback, and both must be the same user's. `interfaces` is a pattern as of select_interfaces(),
-/// or empty. Collective: it ends when every rank has come. Throws Error(rendezvous_failed) that
+/// or empty. Collective: it ends when every rank has come. Throws Error(bootstrap_failed) that
 /// says who did not, or what is wrong here.
 [[nodiscard]] JoinedStore join_store(const LaunchInfo& launch, std::string_view interfaces,
                                      std::chrono::milliseconds deadline);

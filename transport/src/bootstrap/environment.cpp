@@ -25,7 +25,7 @@ namespace rondo::transport::bootstrap {
 namespace {
 
 [[noreturn]] void refuse_setting(const std::string& what) {
-  throw Error(Errc::rendezvous_failed, what);
+  throw Error(Errc::bootstrap_failed, what);
 }
 
 // The whole of `text` as a number, or nothing.

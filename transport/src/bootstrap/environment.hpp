@@ -59,7 +59,7 @@ struct LaunchInfo {
 ///     RONDO_RECORDER       a descriptor number
 ///     RONDO_FABRIC, RONDO_FAKE_NODES, RONDO_INTERFACE, RONDO_LATENCY_US, RONDO_BANDWIDTH_GBS
 ///
-/// Throws Error(rendezvous_failed) when they are incomplete or make no sense.
+/// Throws Error(bootstrap_failed) when they are incomplete or make no sense.
 [[nodiscard]] std::optional<LaunchInfo> read_environment();
 
 // For those who read other launchers' variables.
@@ -67,7 +67,7 @@ struct LaunchInfo {
 /// Reads those that do not tell which rank this is: RONDO_LISTENER and what follows it above.
 void read_options(LaunchInfo& launch);
 
-/// Throws Error(rendezvous_failed) when there are more nodes than ranks.
+/// Throws Error(bootstrap_failed) when there are more nodes than ranks.
 void check_fake_nodes(const LaunchInfo& launch);
 
 /// Sets the job, and where its store is unless the job is local. False when `text` is neither
@@ -77,7 +77,7 @@ void check_fake_nodes(const LaunchInfo& launch);
 /// The value of a variable; one that is empty counts as not set.
 [[nodiscard]] std::optional<std::string> variable(const char* name);
 
-/// `text`, the value of variable `name`, as a number. Throws Error(rendezvous_failed) that names it
+/// `text`, the value of variable `name`, as a number. Throws Error(bootstrap_failed) that names it
 /// when it is not a number, or below `least`.
 [[nodiscard]] int number(const char* name, const std::string& text, int least);
 

@@ -72,8 +72,8 @@ AddressCard card_of(const JobRank& self, const WorldOptions& options) {
 void check_settings(const Cards& cards) {
   for (std::size_t r = 1; r < cards.size(); ++r) {
     if (cards[r].settings == cards[0].settings) continue;
-    throw Error(Errc::rendezvous_failed,
-                "rendezvous: ranks disagree: rank 0 on " + cards[0].host + " has " +
+    throw Error(Errc::bootstrap_failed,
+                "bootstrap: ranks disagree: rank 0 on " + cards[0].host + " has " +
                     cards[0].settings + "; rank " + std::to_string(r) + " on " + cards[r].host +
                     " has " + cards[r].settings + "; all ranks must pass the same options");
   }
@@ -113,7 +113,7 @@ std::string usable_plugins(const FabricName& wanted) {
 void check_one_machine(const Cards& cards) {
   for (std::size_t r = 1; r < cards.size(); ++r) {
     if (cards[r].machine_key == cards[0].machine_key) continue;
-    throw Error(Errc::rendezvous_failed,
+    throw Error(Errc::bootstrap_failed,
                 "fabric 'shm' joins the fake nodes of one machine, but rank " + std::to_string(r) +
                     " is on " + cards[r].host + " and rank 0 on " + cards[0].host +
                     "; choose tcp, ucx, ofi or auto");

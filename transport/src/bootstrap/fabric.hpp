@@ -27,7 +27,7 @@ struct JobRank {
 /// 3. When there are several nodes, the ways to join them are tried by all ranks together, the best
 ///    first, until one carries messages. Membership::route says which, and why not the others.
 ///
-/// Collective. Throws Error(rendezvous_failed) or Error(link_unavailable).
+/// Collective. Throws Error(bootstrap_failed) or Error(link_unavailable).
 [[nodiscard]] Membership join_nodes(
     const JobRank& self, const WorldOptions& options, std::unique_ptr<SideChannel> channel,
     const std::function<NodePeers(const std::vector<int>& members)>& connect_members);

@@ -90,7 +90,7 @@ bool contains(const Network& network, const Network& address) {
     }
     existing += ")";
   }
-  throw Error(Errc::rendezvous_failed,
+  throw Error(Errc::bootstrap_failed,
               what + "; this host has " + (existing.empty() ? "no interface" : existing));
 }
 
@@ -221,7 +221,7 @@ std::uint32_t speed_of_interface(const fs::path& folder) {
 std::vector<Interface> list_interfaces() {
   ifaddrs* found = nullptr;
   if (::getifaddrs(&found) != 0) {
-    throw Error(Errc::rendezvous_failed, "interface: the kernel does not list them");
+    throw Error(Errc::bootstrap_failed, "interface: the kernel does not list them");
   }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
   std::vector<Interface> all;

@@ -36,7 +36,7 @@ struct Interface {
 ///   containers and virtual machines (docker*, veth*, br-*, virbr*, cni*). A named interface is
 ///   taken even if it is one of these.
 ///
-/// It passes over interfaces that are down. Throws Error(rendezvous_failed) that lists what exists
+/// It passes over interfaces that are down. Throws Error(bootstrap_failed) that lists what exists
 /// when a part of the pattern matches nothing, when it is no pattern, and when nothing is left.
 [[nodiscard]] std::vector<Interface> select_interfaces(const std::vector<Interface>& all,
                                                        std::string_view pattern);

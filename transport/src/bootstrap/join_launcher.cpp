@@ -36,7 +36,7 @@ constexpr std::size_t most_address_bytes = 800;
 constexpr std::size_t most_text_bytes = 1024;
 
 [[noreturn]] void fail_to_meet(const std::string& what) {
-  throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
+  throw Error(Errc::bootstrap_failed, "bootstrap: " + what);
 }
 
 // Where other hosts can reach this one, by preference; the first of several may be dead.
@@ -197,7 +197,7 @@ std::vector<std::string> gather_texts(const Allgather& allgather, int ranks,
   }
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank].starts_with('!')) {
-      throw Error(Errc::rendezvous_failed,
+      throw Error(Errc::bootstrap_failed,
                   "rank " + std::to_string(rank) + ": " + texts[rank].substr(1));
     }
   }

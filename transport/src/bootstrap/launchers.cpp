@@ -18,7 +18,7 @@ namespace bootstrap {
 namespace {
 
 [[noreturn]] void refuse_launcher(const std::string& what) {
-  throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
+  throw Error(Errc::bootstrap_failed, "bootstrap: " + what);
 }
 
 struct Claim : Launcher {

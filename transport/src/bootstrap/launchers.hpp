@@ -33,7 +33,7 @@ struct Launcher : LaunchedRank {
 /// The launcher that started this process as one of several ranks; nothing when none did.
 ///
 /// mpirun and mpiexec may start their daemons by srun, so what a Slurm step says counts only where
-/// they say nothing. A batch script is no step. Throws Error(rendezvous_failed) as launched() does.
+/// they say nothing. A batch script is no step. Throws Error(bootstrap_failed) as launched() does.
 [[nodiscard]] std::optional<Launcher> find_launcher();
 
 /// The job of the ranks that `launcher` has started. Collective under PMIx and PMI, but only when
@@ -41,7 +41,7 @@ struct Launcher : LaunchedRank {
 ///
 /// Ranks of one host need no store, unless `needs_store`. Where there is no key-value space, job
 /// and port are derived from what the launcher says to all ranks alike, and a secret must come from
-/// elsewhere. Throws Error(rendezvous_failed) that says what to do.
+/// elsewhere. Throws Error(bootstrap_failed) that says what to do.
 [[nodiscard]] LaunchInfo join_launcher(const Launcher& launcher, bool needs_store,
                                        std::chrono::milliseconds deadline);
 
@@ -52,18 +52,18 @@ struct HostedJob {
 };
 
 /// The job of the ranks that `allgather` joins. Collective: calls it twice. Rank 0 draws id and
-/// secret. Throws Error(rendezvous_failed), and what `allgather` throws.
+/// secret. Throws Error(bootstrap_failed), and what `allgather` throws.
 [[nodiscard]] HostedJob join_host_program(int rank, int size, const Allgather& allgather,
                                           const FabricOptions& options);
 
 /// The names in a node list of Slurm: "n[01-03,7],login" are n01, n02, n03, n7 and login. Throws
-/// Error(rendezvous_failed) when it is none.
+/// Error(bootstrap_failed) when it is none.
 [[nodiscard]] std::vector<std::string> expand_node_list(std::string_view list);
 
 /// The numbers in Slurm's short form: "2(x3),1" are 2, 2, 2 and 1. Empty when it is none.
 [[nodiscard]] std::vector<int> expand_task_counts(std::string_view text);
 
-/// Rank 0's text on all ranks, over the PMI-1 of descriptor `pmi`. Throws Error(rendezvous_failed).
+/// Rank 0's text on all ranks, over the PMI-1 of descriptor `pmi`. Throws Error(bootstrap_failed).
 [[nodiscard]] std::string exchange_over_pmi(int pmi, int rank, const std::string& mine,
                                             std::chrono::milliseconds deadline);
 

@@ -35,7 +35,7 @@ namespace rondo::transport::bootstrap {
 namespace {
 
 [[noreturn]] void fail_on_node(const std::string& what) {
-  throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
+  throw Error(Errc::bootstrap_failed, "bootstrap: " + what);
 }
 
 [[noreturn]] void fail_with_errno(const std::string& what) {
@@ -211,7 +211,7 @@ NodeConnector::NodeConnector(const LaunchInfo& launch, const std::vector<int>& m
       members_(members),
       // Only for ranks that map each other: those of other nodes take no addresses here.
       reserve_(shm::Reserve::of(static_cast<int>(members.size()))),
-      deadline_(Clock::now() + options.rendezvous_deadline),
+      deadline_(Clock::now() + options.bootstrap_deadline),
       process_(std::make_shared<shm::Descriptor>(
           static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))),
       recorder_(recorder_for(launch)),
@@ -351,7 +351,7 @@ void NodeConnector::add(ReceivedCard received) {
 // Others wait as this rank does, and are not named.
 void NodeConnector::fail_for_missing(const std::vector<int>& awaited) const {
   if (const std::string failure = failure_(); !failure.empty()) {
-    throw Error(Errc::rendezvous_failed, failure);
+    throw Error(Errc::bootstrap_failed, failure);
   }
   std::string names;
   for (const int rank : awaited) names += (names.empty() ? "" : ", ") + std::to_string(rank);

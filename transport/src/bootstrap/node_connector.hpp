@@ -22,7 +22,7 @@ namespace rondo::transport::bootstrap {
 [[nodiscard]] RankIdentity own_identity(const LaunchInfo& launch);
 
 /// From now on until it ends this process is the rank of the job, also of the job's next Worlds.
-/// Throws Error(rendezvous_failed) when another process of this host is, such as the one that has
+/// Throws Error(bootstrap_failed) when another process of this host is, such as the one that has
 /// started this one and has left it the variables of the job. One with another `secret` is a
 /// stranger, whom the store refuses.
 void claim_rank(const LaunchInfo& launch, const std::string& secret);
@@ -39,7 +39,7 @@ struct NodePeers {
 /// Each rank listens on a socket named by job and rank, sends its NodeCard to all lower ranks,
 /// answers all higher ones, and reads the lower ones' answers: no rank waits in a circle. A lower
 /// rank that hangs up instead of answering is still in the bootstrap of an earlier World, so it is
-/// sent the card again. Anything but a card is dropped. Throws Error(rendezvous_failed) that names
+/// sent the card again. Anything but a card is dropped. Throws Error(bootstrap_failed) that names
 /// who did not come; with the text of `failure` as soon as that tells one, such as of a rank that
 /// has ended.
 [[nodiscard]] NodePeers connect_node(
@@ -58,7 +58,7 @@ struct NodePeers {
                                         int type = SOCK_SEQPACKET);
 
 /// Connects to `rank`, waiting until it listens. Invalid when it did not until `deadline`, or
-/// Error(rendezvous_failed) if another user has taken a name of it. Invalid, too, as soon as
+/// Error(bootstrap_failed) if another user has taken a name of it. Invalid, too, as soon as
 /// `given_up`.
 [[nodiscard]] shm::Descriptor connect_to(
     const std::string& job, int rank, Clock::time_point deadline, int type = SOCK_SEQPACKET,

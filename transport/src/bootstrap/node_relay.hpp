@@ -19,7 +19,7 @@ namespace rondo::transport::bootstrap {
 /// Where the leader of the ranks of `roster` listens, and how another rank of the node gets there.
 ///
 /// The name contains the token of the World, which its ranks alone know, so that a rank cannot get
-/// to the leader of another World of the job. Throws Error(rendezvous_failed).
+/// to the leader of another World of the job. Throws Error(bootstrap_failed).
 [[nodiscard]] shm::Descriptor listen_as_leader(const std::string& job, const Roster& roster);
 
 /// This rank's connection to its leader, whom it has told its number. Gives up when `given_up` says

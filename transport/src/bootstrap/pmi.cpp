@@ -27,7 +27,7 @@ constexpr const char* key = "rondo-store";
 constexpr std::size_t longest_line = 64 * 1024;
 
 [[noreturn]] void fail_to_ask(const std::string& what) {
-  throw Error(Errc::rendezvous_failed, "rendezvous: the launcher's PMI " + what);
+  throw Error(Errc::bootstrap_failed, "bootstrap: the launcher's PMI " + what);
 }
 
 // Somebody else may use the connection, or the launcher may have ended.

@@ -50,7 +50,7 @@ struct Round {
 constexpr std::array<Round, 4> rounds{{{240, false}, {600, true}, {320, false}, {16, false}}};
 
 [[noreturn]] void fail_to_rehearse(const std::string& what) {
-  throw Error(Errc::rendezvous_failed, "rehearsal: " + what);
+  throw Error(Errc::bootstrap_failed, "rehearsal: " + what);
 }
 
 // Different for each rank and round.
@@ -243,7 +243,7 @@ class Rehearsal {
                                        .host = "played",
                                        .process = rank},
                               .secret = secret,
-                              .rendezvous_deadline = deadline});
+                              .bootstrap_deadline = deadline});
     }
     make_nonblocking(listener_.get());
   }
@@ -285,7 +285,7 @@ class Rehearsal {
 
   template <typename Look>
   void move_until(Look&& reached) {
-    const auto deadline = began_ + credentials_.front().rendezvous_deadline;
+    const auto deadline = began_ + credentials_.front().bootstrap_deadline;
     const auto has_reached = [&](const auto& rank) { return reached(*rank); };
     while (played_.size() < ranks_ || !std::ranges::all_of(played_, has_reached)) {
       if (Clock::now() > deadline)
@@ -329,7 +329,7 @@ class Rehearsal {
 BootstrapCost rehearse_bootstrap(int ranks, int ranks_per_node,
                                  std::chrono::milliseconds deadline) {
   if (ranks < 1 || ranks_per_node < 1) {
-    throw Error(Errc::rendezvous_failed, "rehearsal: a bootstrap has at least one rank on a node");
+    throw Error(Errc::bootstrap_failed, "rehearsal: a bootstrap has at least one rank on a node");
   }
   // Each process has this limit: the store inherits it.
   allow_descriptors(static_cast<std::size_t>(ranks) + 256, "the bootstrap that is played");

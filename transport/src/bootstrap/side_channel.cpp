@@ -46,7 +46,7 @@ std::chrono::nanoseconds pause_before(std::size_t connections) {
 
 ServiceThread::ServiceThread(std::vector<ServiceTask*> tasks)
     : tasks_(std::move(tasks)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!bell_.valid()) throw Error(Errc::rendezvous_failed, "rendezvous: cannot make an eventfd");
+  if (!bell_.valid()) throw Error(Errc::bootstrap_failed, "bootstrap: cannot make an eventfd");
   const BlockedSignals blocked;
   thread_ = std::thread([this] { run(); });
   ::pthread_setname_np(thread_.native_handle(), "rondo-service");

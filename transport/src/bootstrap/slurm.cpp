@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t most_nodes = 100'000;
 
 [[noreturn]] void refuse(std::string_view list) {
-  throw Error(Errc::rendezvous_failed,
-              "rendezvous: '" + printable(list) +
+  throw Error(Errc::bootstrap_failed,
+              "bootstrap: '" + printable(list) +
                   "' is no node list of Slurm, such as n[01-03,7]; correct SLURM_STEP_NODELIST");
 }
 

@@ -132,7 +132,7 @@ rlim_t raise_descriptors(rlim_t needed) {
 using Lookup = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 [[noreturn]] void refuse_address(const std::string& what) {
-  throw Error(Errc::rendezvous_failed, "rendezvous: " + what);
+  throw Error(Errc::bootstrap_failed, "bootstrap: " + what);
 }
 
 Lookup look_up(const Endpoint& endpoint, int flags) {
@@ -211,10 +211,10 @@ void allow_descriptors(std::size_t count, const char* what) {
   const rlim_t needed = count_open_descriptors() + count;
   const rlim_t hard = raise_descriptors(needed);
   if (needed <= hard) return;
-  throw Error(Errc::rendezvous_failed, "rendezvous: " + std::string(what) + " needs " +
-                                           std::to_string(needed) +
-                                           " open descriptors, but this process may have " +
-                                           std::to_string(hard) + " (ulimit -Hn); raise the limit");
+  throw Error(Errc::bootstrap_failed, "bootstrap: " + std::string(what) + " needs " +
+                                          std::to_string(needed) +
+                                          " open descriptors, but this process may have " +
+                                          std::to_string(hard) + " (ulimit -Hn); raise the limit");
 }
 
 void allow_more_descriptors(std::size_t count) {

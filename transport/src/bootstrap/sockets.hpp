@@ -36,7 +36,7 @@ using Clock = std::chrono::steady_clock;
 
 /// Lets this process open `count` descriptors more than it has open now: raises the soft limit if
 /// it is too low, and never lowers it. `what` needs them, for the message. Throws
-/// Error(rendezvous_failed) when the hard limit forbids it.
+/// Error(bootstrap_failed) when the hard limit forbids it.
 void allow_descriptors(std::size_t count, const char* what);
 
 /// The same as far as the hard limit allows, for what may do with fewer.
@@ -71,14 +71,14 @@ class Address {
 [[nodiscard]] Address own_address(int socket);
 [[nodiscard]] Address peer_address(int socket);
 
-/// All addresses of a name, or of several separated by commas. Throws Error(rendezvous_failed) when
+/// All addresses of a name, or of several separated by commas. Throws Error(bootstrap_failed) when
 /// it has none.
 [[nodiscard]] std::vector<Address> resolve(const Endpoint& endpoint);
 
 /// A listening socket at `endpoint`; port 0 takes a free one. A literal address and "localhost" are
 /// bound as they are. A name is bound as all addresses of this host: many hosts' own names mean
 /// their loopback only, and one of several interfaces may be dead. Tries again until `until` while
-/// the port is taken. Throws Error(rendezvous_failed).
+/// the port is taken. Throws Error(bootstrap_failed).
 [[nodiscard]] shm::Descriptor listen_at(const Endpoint& endpoint, Clock::time_point until = {});
 
 /// Invalid, with errno, when it did not succeed until `until`. The socket does not block.

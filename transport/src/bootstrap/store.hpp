@@ -24,7 +24,7 @@ namespace rondo::transport::bootstrap {
 struct Credentials {
   RankIdentity self = {};
   std::string secret = {};
-  std::chrono::milliseconds rendezvous_deadline{60'000};
+  std::chrono::milliseconds bootstrap_deadline{60'000};
 };
 
 /// Counts what has come to a store.
@@ -164,8 +164,8 @@ class StoreClient final : public SideChannel {
   /// Another rank: connects to the store at `endpoint`, and proves to be a member.
   ///
   /// Tries all addresses of the name again and again, with growing pauses of random length so that
-  /// a thousand ranks do not come in step, until the rendezvous deadline. A refusal is final.
-  /// Throws Error(rendezvous_failed) that says why it was refused or could not get there.
+  /// a thousand ranks do not come in step, until the bootstrap deadline. A refusal is final.
+  /// Throws Error(bootstrap_failed) that says why it was refused or could not get there.
   [[nodiscard]] static std::unique_ptr<StoreClient> join(const Credentials& credentials,
                                                          const Endpoint& endpoint);
 

@@ -35,11 +35,11 @@ constexpr std::chrono::seconds grace{5};
 std::string consequence(const StatusMessage& message) {
   switch (message.kind) {
     case StatusMessage::Kind::left:
-      return "rendezvous: rank " + std::to_string(message.rank) + " has left already";
+      return "bootstrap: rank " + std::to_string(message.rank) + " has left already";
     case StatusMessage::Kind::lost:
-      return "rendezvous: lost " + message.text;
+      return "bootstrap: lost " + message.text;
     case StatusMessage::Kind::aborted:
-      return "rendezvous: rank " + std::to_string(message.rank) + " aborted: " + message.text;
+      return "bootstrap: rank " + std::to_string(message.rank) + " aborted: " + message.text;
     case StatusMessage::Kind::diverged:
     case StatusMessage::Kind::gave_up:
     case StatusMessage::Kind::waits:
@@ -62,9 +62,9 @@ class StoreClient::Line final : public ServiceTask {
   // and post_status().
 
   // Begins a round: a Frame::Type::blob of an allgather, or a ::node to learn the roster. Throws
-  // Error(rendezvous_failed) when there can be none.
+  // Error(bootstrap_failed) when there can be none.
   void post_blob(Frame::Type type, std::string_view mine);
-  // Waits for the round's result. Throws Error(rendezvous_failed) as soon as the round has failed.
+  // Waits for the round's result. Throws Error(bootstrap_failed) as soon as the round has failed.
   [[nodiscard]] std::vector<std::string> wait_for_blobs(std::chrono::milliseconds limit);
   [[nodiscard]] Roster wait_for_roster(std::chrono::milliseconds limit);
   // Why the bootstrap has failed; empty when it has not.
@@ -178,10 +178,10 @@ Roster StoreClient::Line::wait_for_roster(std::chrono::milliseconds limit) {
 void StoreClient::Line::wait_until_decided(std::unique_lock<std::mutex>& lock,
                                            std::chrono::milliseconds limit) {
   if (changed_.wait_for(lock, limit, [this] { return decided(); })) return;
-  failure_ = complete_ ? "rendezvous: the first rank of this node did not pass on the addresses of "
+  failure_ = complete_ ? "bootstrap: the first rank of this node did not pass on the addresses of "
                          "the others in "
                          "time; is its process stopped?"
-                       : "rendezvous: rank 0 on host " + host_ +
+                       : "bootstrap: rank 0 on host " + host_ +
                              " did not answer in time; is its process stopped?";
 }
 
@@ -405,16 +405,16 @@ void StoreClient::Line::finish() {
 }
 
 void StoreClient::Line::throw_failure() const {
-  if (!failure_.empty()) throw Error(Errc::rendezvous_failed, failure_);
-  throw Error(Errc::rendezvous_failed,
-              "rendezvous: the first rank of this node has ended, through which this rank "
+  if (!failure_.empty()) throw Error(Errc::bootstrap_failed, failure_);
+  throw Error(Errc::bootstrap_failed,
+              "bootstrap: the first rank of this node has ended, through which this rank "
               "exchanges addresses with the others");
 }
 
 StoreClient::StoreClient(const Credentials& credentials, StoreConnection store,
                          std::unique_ptr<StoreServer> server)
     : self_(credentials.self),
-      deadline_(credentials.rendezvous_deadline),
+      deadline_(credentials.bootstrap_deadline),
       local_address_(store.local_address),
       server_(std::move(server)),
       line_(std::make_unique<Line>(credentials.self, std::move(store))),
@@ -432,7 +432,7 @@ std::unique_ptr<StoreClient> StoreClient::serve(const Credentials& credentials,
                                                 shm::Descriptor listener, Listener kind) {
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
-    throw Error(Errc::rendezvous_failed, "rendezvous: rank 0 cannot make a socket pair");
+    throw Error(Errc::bootstrap_failed, "bootstrap: rank 0 cannot make a socket pair");
   }
   StoreConnection own{.connection = Connection(shm::Descriptor(ends[0]), handshake_cap),
                       .host = credentials.self.host};
@@ -477,11 +477,11 @@ shm::Descriptor StoreClient::connect_to_leader_of(const Roster& roster) const {
       connect_to_leader(self_.job, roster, self_.rank, Clock::now() + deadline_, has_failed);
   if (leader.valid()) return leader;
   if (failure.empty()) {
-    failure = "rendezvous: rank " + std::to_string(self_.rank) + " could not connect to rank " +
+    failure = "bootstrap: rank " + std::to_string(self_.rank) + " could not connect to rank " +
               std::to_string(roster.ranks.front()) +
               " of its node in time; is its process stopped?";
   }
-  throw Error(Errc::rendezvous_failed, failure);
+  throw Error(Errc::bootstrap_failed, failure);
 }
 
 std::string StoreClient::failure() const { return line_->failure(); }

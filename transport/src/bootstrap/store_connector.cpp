@@ -55,7 +55,7 @@ class Connector {
   Connector(const Credentials& credentials, const Endpoint& endpoint)
       : credentials_(credentials),
         endpoint_(endpoint),
-        deadline_(Clock::now() + credentials.rendezvous_deadline) {}
+        deadline_(Clock::now() + credentials.bootstrap_deadline) {}
 
   StoreConnection connect() {
     Backoff backoff;
@@ -72,9 +72,9 @@ class Connector {
  private:
   [[noreturn]] void fail(const std::string& what) const {
     const RankIdentity& self = credentials_.self;
-    throw Error(Errc::rendezvous_failed, "rendezvous: rank " + std::to_string(self.rank) + " of " +
-                                             std::to_string(self.size) + " on host " + self.host +
-                                             " " + what);
+    throw Error(Errc::bootstrap_failed, "bootstrap: rank " + std::to_string(self.rank) + " of " +
+                                            std::to_string(self.size) + " on host " + self.host +
+                                            " " + what);
   }
 
   // None yet, where the name of rank 0's host is not known so far.

@@ -87,7 +87,7 @@ void StoreServer::attend(std::span<const pollfd> entries, Clock::time_point now)
   }
   drop_decided(now);
   if (has_new) accept_some(now);
-  if (now >= rounds_.deadline()) fail("rendezvous: " + rounds_.missing() + " in time");
+  if (now >= rounds_.deadline()) fail("bootstrap: " + rounds_.missing() + " in time");
   report_lost_members(now);
 }
 
@@ -179,7 +179,7 @@ void StoreServer::admit(Unverified& candidate, const RankIdentity& who) {
   if (const std::string why = mismatch(self, who); !why.empty()) {
     // The job cannot begin without this rank, so all ranks are told now and not at the deadline.
     refuse(candidate, why);
-    return fail("rendezvous: " + why);
+    return fail("bootstrap: " + why);
   }
   if (who.rank >= self.size) {
     return refuse(candidate, rank_on_host(who) + " is out of range: the job has " +
@@ -252,7 +252,7 @@ void StoreServer::serve(std::size_t rank, Clock::time_point now) {
 void StoreServer::take_blob(std::size_t rank, const Frame& frame, Clock::time_point now) {
   std::optional<Blob> blob = decode_blob(frame.payload);
   if (!blob || !failure_.empty()) return;
-  if (!rounds_.add(rank, std::move(*blob), now + credentials_.rendezvous_deadline)) return;
+  if (!rounds_.add(rank, std::move(*blob), now + credentials_.bootstrap_deadline)) return;
   answer(frame.type);
 }
 
@@ -264,7 +264,7 @@ void StoreServer::take_parts(std::size_t rank, const Frame& frame, Clock::time_p
     if (part.rank >= leaders_.size() || leaders_[part.rank] != rank) continue;
     static_cast<void>(rounds_.add(part.rank,
                                   {.round = parts->round, .bytes = std::move(part.bytes)},
-                                  now + credentials_.rendezvous_deadline));
+                                  now + credentials_.bootstrap_deadline));
   }
   answer(frame.type);
 }
@@ -285,7 +285,7 @@ void StoreServer::answer(Frame::Type asked) {
 void StoreServer::answer_with_parts(const Blobs& all) {
   const Frame frame = encode(all);
   if (frame.payload.size() > largest_from_store) {
-    return fail("rendezvous: the ranks' parts of an allgather have " +
+    return fail("bootstrap: the ranks' parts of an allgather have " +
                 std::to_string(frame.payload.size()) + " bytes together; at most " +
                 std::to_string(largest_from_store) + " can be sent");
   }

@@ -150,8 +150,8 @@ std::vector<Card> exchange(SideChannel& channel, const Card& mine) {
   std::vector<Card> cards;
   for (const std::string& bytes : channel.allgather(pack(mine))) {
     if (unpack(bytes, cards.emplace_back())) continue;
-    throw Error(Errc::rendezvous_failed,
-                "rendezvous: a rank sent something else than its address card; do all ranks run "
+    throw Error(Errc::bootstrap_failed,
+                "bootstrap: a rank sent something else than its address card; do all ranks run "
                 "the same version?");
   }
   return cards;

@@ -218,7 +218,7 @@ std::shared_ptr<RankMemory> RankMemory::map(Descriptor control, Descriptor arena
   memory->control_.close_descriptor();
   memory->arena_.close_descriptor();
   if (memory->header().nonce != nonce) {
-    throw Error(Errc::rendezvous_failed, "a peer's shared memory is not its own");
+    throw Error(Errc::bootstrap_failed, "a peer's shared memory is not its own");
   }
   return memory;
 }

@@ -109,7 +109,7 @@ class RankMemory {
   [[nodiscard]] static std::shared_ptr<RankMemory> create(const Reserve& reserve,
                                                           std::uint64_t nonce);
   /// Maps a peer's, and closes the descriptors: a node of many ranks would run out of them. Throws
-  /// Error(rendezvous_failed) when it is not the peer's.
+  /// Error(bootstrap_failed) when it is not the peer's.
   [[nodiscard]] static std::shared_ptr<RankMemory> map(Descriptor control, Descriptor arena,
                                                        const Reserve& reserve, std::uint64_t nonce);
 

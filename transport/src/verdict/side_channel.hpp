@@ -46,8 +46,8 @@ class SideChannel {
   /// Tells the others that this rank has left, unless that was told already.
   virtual ~SideChannel() = default;
 
-  /// Every rank's `mine`, in rank order. Collective; waits for all ranks to the rendezvous
-  /// deadline, then throws Error(rendezvous_failed) that names who did not come. Any number of
+  /// Every rank's `mine`, in rank order. Collective; waits for all ranks to the bootstrap
+  /// deadline, then throws Error(bootstrap_failed) that names who did not come. Any number of
   /// times, but only before watch().
   [[nodiscard]] virtual std::vector<std::string> allgather(std::string_view mine) = 0;
 

@@ -122,7 +122,7 @@ typedef struct rondo_options {
   int waiting;                    /* RONDO_WAIT_... */
   int64_t deadline_ms;            /* of every wait without one of its own: 300000 */
   int64_t stall_warning_ms;       /* when on_stall is called: 10000 */
-  int64_t rendezvous_deadline_ms; /* 60000 */
+  int64_t rendezvous_deadline_ms; /* of the bootstrap: 60000 */
   size_t small_bytes;             /* up to here every rank reads all: 4096, which is the most */
   const char* fabric;             /* "auto", "tcp", "ucx", "ofi", "ucx:tcp", "shm", ... */
   const char* interface_pattern;  /* network interfaces, as in "ib0,eth*,^docker0" */
@@ -201,7 +201,7 @@ RONDO_API rondo_status rondo_attach(const rondo_options* options, rondo_world** 
 typedef int rondo_allgather_function(const void* mine, void* all, size_t bytes, void* context);
 
 /* Joins `size` processes or threads that call this with different ranks and the same options: for
- * programs with MPI or a rendezvous of their own. `allgather` is called a few times, by all ranks
+ * programs with MPI or a bootstrap of their own. `allgather` is called a few times, by all ranks
  * alike; addresses and a secret of the job travel through it. Several worlds may exist at a time.
  */
 RONDO_API rondo_status rondo_create(int rank, int size, rondo_allgather_function* allgather,

@@ -13,7 +13,7 @@ enum class Errc {
   mismatch,           ///< ranks posted different operations
   deadline_exceeded,  ///< a peer is alive, but did not take part in time
   aborted,            ///< some rank called World::abort()
-  rendezvous_failed,  ///< the ranks of the job did not find each other
+  bootstrap_failed,   ///< the ranks of the job did not find each other
   out_of_memory,      ///< an arena or control segment could not grow
   link_unavailable,   ///< a link to other nodes could not be loaded or opened
 };

@@ -23,7 +23,7 @@ struct LaunchedRank {
 /// then those of PMIx (Open MPI's mpirun, `srun --mpi=pmix`), of PMI (hydra's mpiexec,
 /// `srun --mpi=pmi2`), of torchrun, and of a Slurm step. World::attach() joins the same ranks.
 ///
-/// Throws Error(Errc::rendezvous_failed) when the variables are incomplete, and when those of two
+/// Throws Error(Errc::bootstrap_failed) when the variables are incomplete, and when those of two
 /// launchers contradict each other; the text names both.
 [[nodiscard]] RONDO_TRANSPORT_API std::optional<LaunchedRank> launched();
 

@@ -35,7 +35,7 @@ struct NetworkFacts {
 
 /// All of them, also those that are left out, as a World over several nodes would find them: it
 /// takes the best that all of its nodes have. `interfaces`: see FabricOptions::interface. Throws
-/// Error(rendezvous_failed) when that matches nothing.
+/// Error(bootstrap_failed) when that matches nothing.
 [[nodiscard]] RONDO_TRANSPORT_API std::vector<NetworkFacts> networks(
     std::string_view interfaces = {});
 

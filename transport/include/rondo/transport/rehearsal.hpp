@@ -25,7 +25,7 @@ struct BootstrapCost {
 /// thread: they send the frames of real ones, and check what they receive. Messages that ranks of a
 /// node pass on to each other are not played, because nodes do that at the same time.
 ///
-/// For programs of one thread: it forks. Throws Error(rendezvous_failed) when the bootstrap fails,
+/// For programs of one thread: it forks. Throws Error(bootstrap_failed) when the bootstrap fails,
 /// takes longer than `deadline`, or needs more descriptors than the process may have.
 [[nodiscard]] RONDO_TRANSPORT_API BootstrapCost
 rehearse_bootstrap(int ranks, int ranks_per_node, std::chrono::milliseconds deadline);

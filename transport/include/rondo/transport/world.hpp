@@ -164,7 +164,7 @@ struct WorldOptions {
   /// suspended, or stopped by a debugger) does not count.
   std::chrono::milliseconds deadline{300'000};
   std::chrono::milliseconds stall_warning{10'000};  ///< when the observer is called
-  std::chrono::milliseconds rendezvous_deadline{60'000};
+  std::chrono::milliseconds bootstrap_deadline{60'000};
   /// Called once by each wait that has lasted for `stall_warning`, on the thread that waits: within
   /// Request::wait(), wait_for() or the destructor of a pending Request. It must not throw, and of
   /// this World, its communicators and requests it may call World::abort() only.
@@ -200,7 +200,7 @@ struct RankInfo {
 ///   RONDO_SIZE, as `rondo run` does), or asks PMIx, PMI or the variables of Slurm or torchrun (see
 ///   launched()); without a launcher it is a World of one rank. PMIx and PMI are asked once in a
 ///   process, which must not use them otherwise (by MPI, for example): create() serves programs
-///   that have an MPI or a rendezvous of their own. make_threads() makes ranks of threads of this
+///   that have an MPI or a bootstrap of their own. make_threads() makes ranks of threads of this
 ///   process, for tests and examples.
 /// - **End.** When a World ends, this rank has left in order. It does not wait for its peers, nor
 ///   disturb operations that it took part in, however late others are; a collective that it did not
@@ -239,14 +239,14 @@ struct RankInfo {
 class RONDO_TRANSPORT_API World {
  public:
   /// Joins the World that the launcher started this process for, or makes one of a single rank.
-  /// Waits for all ranks; throws Error(Errc::rendezvous_failed) that names who did not come.
+  /// Waits for all ranks; throws Error(Errc::bootstrap_failed) that names who did not come.
   [[nodiscard]] static World attach(const WorldOptions& options = {});
 
   /// Rank `rank` of a World of `size` processes that the host program has started, and whose bytes
   /// it can exchange: by MPI, a store, a file. Collective over these ranks: each calls `allgather`
   /// twice, with 1 KiB, and waits for all. Nothing needs to be set in the environment; what is set
   /// there about fabrics (RONDO_FABRIC, RONDO_INTERFACE) is the default. A process may have several
-  /// Worlds at a time. Throws Error(Errc::rendezvous_failed) that names who did not come, and
+  /// Worlds at a time. Throws Error(Errc::bootstrap_failed) that names who did not come, and
   /// std::invalid_argument.
   [[nodiscard]] static World create(int rank, int size, const Allgather& allgather,
                                     const WorldOptions& options = {});
