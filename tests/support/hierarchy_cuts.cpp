@@ -128,7 +128,7 @@ void check_pieces(const SharesCut& cut, const Hierarchy& levels, const Posted& p
       const std::size_t share = posted.share_row_bytes(levels.nodes[n][r]);
       Cover pieces("the share of rank " + std::to_string(levels.nodes[n][r]), {0, share});
       for (std::size_t block = 0; block < cut.blocks(); ++block) {
-        pieces.add(cut.piece(levels, posted, {n, r}, block));
+        pieces.add(cut.piece({n, r}, block));
       }
       pieces.finish();
     }
@@ -136,24 +136,23 @@ void check_pieces(const SharesCut& cut, const Hierarchy& levels, const Posted& p
 }
 
 // Checks that the ranks' runs cover each node's range, and that a range holds its node's pieces.
-void check_runs(const SharesCut& cut, const Hierarchy& levels, const Posted& posted,
-                std::size_t block) {
+void check_runs(const SharesCut& cut, const Hierarchy& levels, std::size_t block) {
   std::vector<Range> ranges;
-  cut.lay_out(levels, posted, block, ranges);
+  cut.lay_out(block, ranges);
   for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
     const std::string what = "block " + std::to_string(block) + ", node " + std::to_string(n);
     std::size_t bytes = 0;
     std::vector<std::size_t> pieces;
-    cut.pieces_of(levels, posted, n, block, pieces);
+    cut.pieces_of(n, block, pieces);
     for (std::size_t r = 0; r < levels.nodes[n].size(); ++r) {
-      const std::size_t piece = cut.piece(levels, posted, {n, r}, block).size();
+      const std::size_t piece = cut.piece({n, r}, block).size();
       if (pieces.at(r) != piece) throw std::runtime_error(what + ": pieces of different sizes");
       bytes += piece;
     }
     if (bytes != ranges[n].size()) throw std::runtime_error(what + ": its range is not its pieces");
     Cover runs(what, ranges[n]);
     for (std::size_t owner = 0; owner < levels.most_members; ++owner) {
-      const Range run = cut.run(levels, posted, block, n, ranges[n], owner);
+      const Range run = cut.run(block, n, ranges[n], owner);
       if (cut.runs_are_pieces() && run.size() != pieces.at(owner)) {
         throw std::runtime_error(what + ": a rank does not own its own piece");
       }
@@ -167,7 +166,7 @@ void check(const Hierarchy& levels, const Posted& posted, bool single) {
   const SharesCut cut(levels, posted, single);
   check_pieces(cut, levels, posted);
   for (std::size_t block = 0; block < cut.blocks(); ++block) {
-    check_runs(cut, levels, posted, block);
+    check_runs(cut, levels, block);
   }
 }
 

@@ -186,13 +186,12 @@ inline LinkTraffic hierarchical_shares_traffic_of(const transport::Posted& poste
   LinkTraffic sum;
   std::vector<transport::Range> ranges;
   for (std::size_t block = 0; block < cut.blocks(); ++block) {
-    cut.lay_out(levels, posted, block, ranges);
+    cut.lay_out(block, ranges);
     transport::Posted runs;
     runs.fingerprint = posted.fingerprint;
     runs.input = {.rows = 1};
     for (std::size_t n = 0; n < ranges.size(); ++n) {
-      runs.row_bytes_of.push_back(
-          cut.run(levels, posted, block, n, ranges[n], levels.node_rank).size());
+      runs.row_bytes_of.push_back(cut.run(block, n, ranges[n], levels.node_rank).size());
     }
     const LinkTraffic traffic = ring_traffic_of(runs, levels.node, ranges.size(), segment_bytes);
     sum.messages += traffic.messages;

@@ -142,6 +142,7 @@ class HierarchyPlan {
 /// takes equal parts of all shares.
 class SharesCut {
  public:
+  /// Both are lent.
   SharesCut(const Hierarchy& levels, const Posted& posted, bool single);
 
   [[nodiscard]] std::size_t blocks() const noexcept { return blocks_; }
@@ -152,23 +153,25 @@ class SharesCut {
   [[nodiscard]] bool runs_are_pieces() const noexcept { return runs_are_pieces_; }
 
   /// The bytes of the share of the rank at `place` that are in the block.
-  [[nodiscard]] Range piece(const Hierarchy& levels, const Posted& posted,
-                            const Hierarchy::Place& place, std::size_t block) const noexcept;
+  [[nodiscard]] Range piece(const Hierarchy::Place& place, std::size_t block) const noexcept;
   /// The bytes of the pieces of all ranks of `node`, in one walk.
-  void pieces_of(const Hierarchy& levels, const Posted& posted, std::size_t node, std::size_t block,
-                 std::vector<std::size_t>& bytes) const;
+  void pieces_of(std::size_t node, std::size_t block, std::vector<std::size_t>& bytes) const;
   /// The range of each node.
-  void lay_out(const Hierarchy& levels, const Posted& posted, std::size_t block,
-               std::vector<Range>& ranges) const;
+  void lay_out(std::size_t block, std::vector<Range>& ranges) const;
   /// The part of the `range` of `node` that the rank `owner` of each node owns.
-  [[nodiscard]] Range run(const Hierarchy& levels, const Posted& posted, std::size_t block,
-                          std::size_t node, const Range& range, std::size_t owner) const noexcept;
+  [[nodiscard]] Range run(std::size_t block, std::size_t node, const Range& range,
+                          std::size_t owner) const noexcept;
 
  private:
+  [[nodiscard]] std::size_t share_bytes(const Hierarchy::Place& place) const noexcept {
+    return posted_->share_row_bytes(levels_->nodes[place.node][place.rank]) * posted_->input.rows;
+  }
   /// The part in the block of a share of which `before` bytes of the node stand before it.
   [[nodiscard]] Range part_in(std::size_t block, std::size_t before,
                               std::size_t share) const noexcept;
 
+  const Hierarchy* levels_;
+  const Posted* posted_;
   bool single_;
   bool in_place_;
   bool runs_are_pieces_ = false;

@@ -35,11 +35,6 @@ namespace {
 
 using shm::Collective;
 
-std::size_t share_bytes(const Hierarchy& levels, const Posted& posted,
-                        const Hierarchy::Place& place) noexcept {
-  return posted.share_row_bytes(levels.nodes[place.node][place.rank]) * posted.input.rows;
-}
-
 constexpr std::size_t whole_lines(std::size_t bytes) noexcept {
   return round_up(bytes, cache_line_bytes);
 }
@@ -56,7 +51,10 @@ constexpr std::size_t least_piece_bytes = std::size_t{4} << 10U;
 }  // namespace
 
 SharesCut::SharesCut(const Hierarchy& levels, const Posted& posted, bool single)
-    : single_(single), in_place_(levels.consecutive && posted.input.rows <= 1) {
+    : levels_(&levels),
+      posted_(&posted),
+      single_(single),
+      in_place_(levels.consecutive && posted.input.rows <= 1) {
   std::size_t longest_share = 0;
   std::size_t longest_node = 0;
   std::size_t total = 0;
@@ -64,7 +62,7 @@ SharesCut::SharesCut(const Hierarchy& levels, const Posted& posted, bool single)
   for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
     const std::size_t before = total;
     for (std::size_t r = 0; r < levels.nodes[n].size(); ++r) {
-      const std::size_t share = share_bytes(levels, posted, {n, r});
+      const std::size_t share = share_bytes({n, r});
       longest_share = std::max(longest_share, share);
       total += share;
     }
@@ -89,38 +87,35 @@ Range SharesCut::part_in(std::size_t block, std::size_t before, std::size_t shar
   return {part_below(block * window_), part_below((block + 1) * window_)};
 }
 
-Range SharesCut::piece(const Hierarchy& levels, const Posted& posted, const Hierarchy::Place& place,
-                       std::size_t block) const noexcept {
-  const std::size_t share = share_bytes(levels, posted, place);
+Range SharesCut::piece(const Hierarchy::Place& place, std::size_t block) const noexcept {
+  const std::size_t share = share_bytes(place);
   if (blocks_ <= 1) return {0, share};
   std::size_t before = 0;  // a block takes a part of the node's bytes, or of the share's
   for (std::size_t r = 0; in_place_ && r < place.rank; ++r) {
-    before += share_bytes(levels, posted, {place.node, r});
+    before += share_bytes({place.node, r});
   }
   return part_in(block, before, share);
 }
 
-void SharesCut::pieces_of(const Hierarchy& levels, const Posted& posted, std::size_t node,
-                          std::size_t block, std::vector<std::size_t>& bytes) const {
+void SharesCut::pieces_of(std::size_t node, std::size_t block,
+                          std::vector<std::size_t>& bytes) const {
   bytes.clear();
   std::size_t before = 0;
-  for (std::size_t r = 0; r < levels.nodes[node].size(); ++r) {
-    const std::size_t share = share_bytes(levels, posted, {node, r});
+  for (std::size_t r = 0; r < levels_->nodes[node].size(); ++r) {
+    const std::size_t share = share_bytes({node, r});
     bytes.push_back(part_in(block, before, share).size());
     if (in_place_) before += share;
   }
 }
 
-void SharesCut::lay_out(const Hierarchy& levels, const Posted& posted, std::size_t block,
-                        std::vector<Range>& ranges) const {
+void SharesCut::lay_out(std::size_t block, std::vector<Range>& ranges) const {
   ranges.clear();
   std::size_t at = 0;
-  for (std::size_t n = 0; n < levels.nodes.size(); ++n) {
+  for (std::size_t n = 0; n < levels_->nodes.size(); ++n) {
     std::size_t bytes = 0;
-    for (std::size_t r = 0; r < levels.nodes[n].size(); ++r) {
+    for (std::size_t r = 0; r < levels_->nodes[n].size(); ++r) {
       const Hierarchy::Place place{n, r};
-      bytes += in_place_ ? share_bytes(levels, posted, place)
-                         : piece(levels, posted, place, block).size();
+      bytes += in_place_ ? share_bytes(place) : piece(place, block).size();
     }
     const std::size_t begin = in_place_ ? std::min(bytes, block * window_) : 0;
     const std::size_t end = in_place_ ? std::min(bytes, begin + window_) : bytes;
@@ -129,17 +124,17 @@ void SharesCut::lay_out(const Hierarchy& levels, const Posted& posted, std::size
   }
 }
 
-Range SharesCut::run(const Hierarchy& levels, const Posted& posted, std::size_t block,
-                     std::size_t node, const Range& range, std::size_t owner) const noexcept {
+Range SharesCut::run(std::size_t block, std::size_t node, const Range& range,
+                     std::size_t owner) const noexcept {
   if (single_ && owner == 0) return range;
-  if (single_ || owner >= levels.shards) return {range.end, range.end};
+  if (single_ || owner >= levels_->shards) return {range.end, range.end};
   if (!runs_are_pieces_) {
-    const Range part = slice(range.size(), levels.shards, owner, cache_line_bytes);
+    const Range part = slice(range.size(), levels_->shards, owner, cache_line_bytes);
     return {range.begin + part.begin, range.begin + part.end};
   }
   std::size_t begin = range.begin;
-  for (std::size_t r = 0; r < owner; ++r) begin += piece(levels, posted, {node, r}, block).size();
-  return {begin, begin + piece(levels, posted, {node, owner}, block).size()};
+  for (std::size_t r = 0; r < owner; ++r) begin += piece({node, r}, block).size();
+  return {begin, begin + piece({node, owner}, block).size()};
 }
 
 namespace {
@@ -156,16 +151,16 @@ class HierarchicalShares : public HierarchicalOperation {
 
   // The ranges of the nodes for a block.
   const std::vector<Range>& nodes_of(std::size_t block) {
-    if (laid_out_ != block) cut_.lay_out(levels_, posted_, block, levels_.node_ranges);
+    if (laid_out_ != block) cut_.lay_out(block, levels_.node_ranges);
     laid_out_ = block;
     return levels_.node_ranges;
   }
   // The bytes of the range of `node` that the rank `owner` of each node owns.
   [[nodiscard]] Range run(std::size_t block, std::size_t node, std::size_t owner) {
-    return cut_.run(levels_, posted_, block, node, nodes_of(block)[node], owner);
+    return cut_.run(block, node, nodes_of(block)[node], owner);
   }
   [[nodiscard]] std::size_t run_bytes(std::size_t block, std::size_t node, std::size_t owner) {
-    if (cut_.runs_are_pieces()) return cut_.piece(levels_, posted_, {node, owner}, block).size();
+    if (cut_.runs_are_pieces()) return cut_.piece({node, owner}, block).size();
     return run(block, node, owner).size();
   }
   // The runs of the ranks of this node become their shares of an operation there.
@@ -175,7 +170,7 @@ class HierarchicalShares : public HierarchicalOperation {
     }
   }
   [[nodiscard]] Range own_piece(std::size_t block) const noexcept {
-    return cut_.piece(levels_, posted_, {levels_.node, levels_.node_rank}, block);
+    return cut_.piece({levels_.node, levels_.node_rank}, block);
   }
 
   [[nodiscard]] Block row(std::byte* data, std::size_t bytes) const noexcept {
@@ -196,7 +191,7 @@ class HierarchicalShares : public HierarchicalOperation {
     for_pieces(group_.team, [&](Pieces& pieces) {
       for (std::size_t n = 0; n < levels_.nodes.size(); ++n) {
         for (std::size_t r = 0; r < levels_.nodes[n].size(); ++r) {
-          const Range piece = cut_.piece(levels_, posted_, {n, r}, block);
+          const Range piece = cut_.piece({n, r}, block);
           std::byte* const packed = slot(block) + pieces.bytes();
           pieces.next(piece.size(), [&](const Range& part) {
             copy(levels_.nodes[n][r], Range{piece.begin + part.begin, piece.begin + part.end},
@@ -241,7 +236,7 @@ void HierarchicalAllgather::describe_before(std::size_t block, std::size_t /*par
                                             Posted& on_node) {
   const Range range = nodes_of(block)[levels_.node];
   const Range piece = own_piece(block);
-  cut_.pieces_of(levels_, posted_, levels_.node, block, on_node.row_bytes_of);
+  cut_.pieces_of(levels_.node, block, on_node.row_bytes_of);
   on_node.input = part_of(posted_.input, piece);
   on_node.output = gathered(block, range);
   if (cut_.in_place()) return;
@@ -394,7 +389,7 @@ void HierarchicalReduceScatter::describe_after(std::size_t block, std::size_t /*
   Range piece{0, nodes_of(block)[levels_.node].begin};
   on_node.sent_at.push_back(0);
   for (std::size_t r = 0; r < levels_.members_here().size(); ++r) {
-    piece = {piece.end, piece.end + cut_.piece(levels_, posted_, {levels_.node, r}, block).size()};
+    piece = {piece.end, piece.end + cut_.piece({levels_.node, r}, block).size()};
     if (r == levels_.node_rank) own = piece;
     on_node.sent_at.push_back(on_node.sent_at.back() + overlap(owned, piece).size());
   }
