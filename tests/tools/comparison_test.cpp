@@ -5,11 +5,14 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <rondo/train/run_directory.hpp>
 
 #include "compare.hpp"
 #include "compare/runs.hpp"

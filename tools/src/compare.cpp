@@ -27,6 +27,7 @@
 #include <system_error>
 #include <utility>
 
+#include <rondo/train/run_directory.hpp>
 #include <rondo/train/variant.hpp>
 
 #include "compare/runs.hpp"
@@ -95,8 +96,7 @@ void print(const Comparison& comparison) {
 train::DirectoryLock claim(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (!error && ::access(folder.c_str(), R_OK | X_OK) != 0)
-    error = {errno, std::generic_category()};
+  if (!error && ::access(folder.c_str(), R_OK) != 0) error = {errno, std::generic_category()};
   if (error) {
     throw UsageError(fmt::format("cannot use the folder {}: {}; choose another with --folder",
                                  folder.string(), error.message()));

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include <rondo/sync/update_scheme.hpp>
+#include <rondo/train/run_directory.hpp>
 #include <rondo/train/variant.hpp>
 
 #include "command.hpp"

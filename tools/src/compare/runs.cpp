@@ -25,6 +25,8 @@
 #include <system_error>
 #include <utility>
 
+#include <rondo/train/run_directory.hpp>
+
 #include "failure.hpp"
 #include "files.hpp"
 

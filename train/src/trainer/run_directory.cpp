@@ -177,7 +177,7 @@ void RunDirectory::make(const Experiment& experiment, bool resumes) {
   }
   had_metrics_ = is_there(path_ / "metrics.jsonl");
   const auto has_config = [&] { return is_there(path_ / "config.toml"); };
-  // Of two runs that begin at the same moment one finds the configuration of the other, which takes
+  // One of two runs that begin at the same moment finds the configuration of the other, which takes
   // milliseconds to write.
   const DirectoryLock locked = DirectoryLock::wait(path_, std::chrono::seconds(8), has_config);
   // What is no run is nothing to go on from, and stays as it is.

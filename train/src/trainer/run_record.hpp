@@ -16,7 +16,7 @@
 
 namespace rondo::train {
 
-/// What a run tells of itself: the notes before it, events and progress while it trains, its
+/// The reports of a run: the notes before it, events and progress while it trains, its
 /// summary; and the meters from which these figures come. Where figures are sums over the ranks,
 /// all ranks make the call, though rank 0 alone writes it down.
 class RunRecord {

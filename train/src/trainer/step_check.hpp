@@ -70,7 +70,7 @@ class StepCheck {
   void take_answered();
 
  private:
-  /// What ranks tell each other of their steps; the largest of each counts.
+  /// The flags that ranks tell each other of their steps; the largest of each counts.
   struct Flags {
     int request = 0;     ///< see RunRequest
     int not_finite = 0;  ///< 1: the loss of some rank is NaN or Inf

@@ -169,8 +169,8 @@ void StepLoop::meet() {
   record_.report_pushes();
 }
 
-// Flags first: they name the layer, if a loss is not finite. What moves later than this counts for
-// what comes later.
+// Flags first: they name the layer, if a loss is not finite. Bytes that move later than this count
+// for what comes later.
 void StepLoop::settle() {
   check_->settle_flags(state_.run.step);
   state_.complete_parameters();
