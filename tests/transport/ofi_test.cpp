@@ -465,6 +465,23 @@ TEST_F(OfiCancelledSendTest, FailsWhatFollowsToItsPeerAndSaysWhy) {
   EXPECT_THAT(links_[0].error_text(next), HasSubstr("closed to cancel a message"));
 }
 
+// The receive that discards took the message.
+TEST(OfiLinkTest, ReceivesATagThatWasDiscarded) {
+  Links links(2);
+  const std::vector<std::byte> data = pattern(4);
+  std::vector<std::byte> received(data.size());
+  Transfer send;
+  Transfer recv;
+
+  links[1].discard(0, 7, 0xFF);
+  links[1].post_recv(0, 7, received, recv);
+  links[0].post_send(1, 7, data, send);
+
+  ASSERT_TRUE(links.finish(recv) && links.finish(send));
+  EXPECT_TRUE(recv.done());
+  EXPECT_EQ(received, data);
+}
+
 TEST(OfiLinkTest, WakesASleeperWhenAMessageComes) {
   Links links(2);
   std::byte data{7};

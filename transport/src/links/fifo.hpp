@@ -77,6 +77,12 @@ class Pool {
   }
   void release(T& item) noexcept { free_.push(item); }
 
+  /// Calls `visit` with each object, also with those that are not in use; it may release them.
+  template <typename Visit>
+  void for_each(Visit visit) {
+    for (T& item : all_) visit(item);
+  }
+
  private:
   std::deque<T> all_;
   Fifo<T> free_;

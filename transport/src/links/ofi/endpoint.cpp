@@ -29,6 +29,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 
+#include "links/engine.hpp"
 #include "links/plugin.hpp"
 
 namespace rondo::transport::ofi {
@@ -442,20 +443,10 @@ void enable(Endpoint& endpoint) {
 
 const char* error_text(std::int32_t error) {
   switch (error) {
-    case error_unknown_peer:
-      return "no address is known of this peer";
     case error_bad_address:
       return "the peer's address is not one of a libfabric link";
-    case error_other_provider:
+    case error_other_library:
       return "the peer chose another libfabric provider; choose one for all ranks";
-    case error_peer_lost:
-      return "the connection to the peer is lost";
-    case error_link_lost:
-      return "the libfabric endpoint is closed after an earlier error";
-    case error_peer_closed:
-      return "the connection to the peer was closed to cancel a message that it did not fetch";
-    case Transfer::truncated:
-      return "the message is longer than its receive";
     default:
       return library().strerror(error);
   }

@@ -13,17 +13,7 @@
 
 namespace rondo::transport::ofi {
 
-/// Numbers of transfers' errors: libfabric's own (positive), Transfer::truncated, these.
-enum ErrorNumber : std::int32_t {
-  error_unknown_peer = 100'000,
-  error_message_too_long,
-  error_bad_address,
-  error_other_provider,
-  error_peer_lost,
-  error_link_lost,
-  error_peer_closed,
-};
-
+/// The text of an error for which links/engine.hpp has none.
 [[nodiscard]] const char* error_text(std::int32_t error);
 
 struct FreeInfo {

@@ -1,5 +1,5 @@
-// UCX itself: its settings, its context and worker, what it can reach, and what it logs; and
-// another rank as UCX reaches it: its address, its endpoint, and the messages in flight with it.
+// UCX itself: its settings, its context and worker, what it can reach, what it logs, and the
+// addresses of its workers.
 //
 // UCX reads its settings from the environment; some defaults are replaced here unless the user has
 // set them. UCX prints errors; here they are kept, so that an OpenError can say them.
@@ -24,6 +24,8 @@
 
 #include <ucs/debug/log_def.h>
 #include <uct/api/uct.h>
+
+#include "links/engine.hpp"
 
 namespace rondo::transport::ucx {
 namespace {
@@ -166,11 +168,8 @@ std::string route_of(const std::string& transports, const std::string& devices) 
 
 ucp_context_h make_context(const LinkOptions& options, const Settings& settings) {
   ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE |
-                      UCP_PARAM_FIELD_REQUEST_INIT | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-  params.request_size = sizeof(UcxMessage);
-  params.request_init = [](void* request) { reset(*static_cast<UcxMessage*>(request)); };
   params.estimated_num_eps =
       static_cast<std::size_t>(options.peers > 0 ? options.peers : options.size);
   ucp_context_h context = nullptr;
@@ -224,11 +223,9 @@ void add_component(uct_component_h component, Providers& providers) {
 
 const char* error_text(std::int32_t error) {
   switch (error) {
-    case Transfer::truncated:
-      return "the message is longer than the memory that it was to be received into";
-    case not_an_address:
+    case error_bad_address:
       return "not the address of a ucx link";
-    case other_version:
+    case error_other_library:
       return "the rank has another major version of UCX; install the same on all nodes";
     case UCS_ERR_UNREACHABLE:
       return "UCX finds no way to the rank (were other transports or interfaces chosen there?)";
@@ -344,82 +341,6 @@ Head head_of(std::span<const std::byte> worker) noexcept {
 
 }  // namespace
 
-void reset(UcxMessage& message) noexcept {
-  message = UcxMessage{.previous = nullptr,
-                       .next = nullptr,
-                       .transfer = nullptr,
-                       .bytes = 0,
-                       .status = UCS_OK,
-                       .state = UcxMessage::State::posting,
-                       .receives = false};
-}
-
-void complete(Transfer& transfer, ucs_status_t status, std::uint64_t bytes) noexcept {
-  transfer.end(status == UCS_ERR_MESSAGE_TRUNCATED ? Transfer::truncated : std::int32_t{status},
-               bytes);
-}
-
-void UcxMessageList::add(UcxMessage& message) noexcept {
-  message.previous = nullptr;
-  message.next = first_;
-  if (first_ != nullptr) first_->previous = &message;
-  first_ = &message;
-}
-
-void UcxMessageList::remove(UcxMessage& message) noexcept {
-  (message.previous != nullptr ? message.previous->next : first_) = message.next;
-  if (message.next != nullptr) message.next->previous = message.previous;
-}
-
-ucs_status_t UcxPeer::open(ucp_worker_h worker, ucp_err_handling_mode_t mode, bool& failed) {
-  if (endpoint_ != nullptr || status_ != UCS_OK) return status_;
-  if (!known()) return UCS_ERR_UNREACHABLE;
-  failed_ = &failed;
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(address_.data());
-  params.err_mode = mode;
-  params.err_handler = {.cb = &UcxPeer::report, .arg = this};
-  const ucs_status_t status = ucp_ep_create(worker, &params, &endpoint_);
-  if (status != UCS_OK) {
-    endpoint_ = nullptr;
-    status_ = status;
-  }
-  return status_;
-}
-
-// UCX calls this when the connection breaks. It is closed later, by progress().
-void UcxPeer::report(void* peer, ucp_ep_h /*endpoint*/, ucs_status_t status) {
-  UcxPeer& self = *static_cast<UcxPeer*>(peer);
-  if (self.status_ == UCS_OK) self.status_ = status;
-  *self.failed_ = true;
-}
-
-// The endpoint is not used any more, but its messages may end until the request is complete.
-void UcxPeer::close(unsigned flags, ucs_status_t why) {
-  if (status_ == UCS_OK) status_ = why;
-  if (endpoint_ == nullptr) return;
-  ucp_request_param_t params{};
-  params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  params.flags = flags;
-  params.cb.send = &UcxPeer::end_close;
-  params.user_data = this;
-  const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint_, &params);
-  endpoint_ = nullptr;
-  closing_ = UCS_PTR_IS_PTR(request) ? request : nullptr;
-}
-
-void UcxPeer::leave_close() noexcept {
-  if (closing_ != nullptr) ucp_request_free(std::exchange(closing_, nullptr));
-}
-
-void UcxPeer::end_close(void* request, ucs_status_t /*status*/, void* peer) {
-  static_cast<UcxPeer*>(peer)->closing_ = nullptr;
-  ucp_request_free(request);
-}
-
 std::string pack_address(std::span<const std::byte> worker) {
   const Head head = head_of(worker);
   std::string address(reinterpret_cast<const char*>(&head), sizeof head);
@@ -430,16 +351,16 @@ std::string pack_address(std::span<const std::byte> worker) {
 // UCX trusts what it gets, so everything is checked before.
 UnpackedAddress unpack_address(std::span<const std::byte> address) {
   Head head;
-  if (address.size() <= sizeof head) return {.worker = {}, .error = not_an_address};
+  if (address.size() <= sizeof head) return {.worker = {}, .error = error_bad_address};
   std::memcpy(&head, address.data(), sizeof head);
   const auto worker = address.subspan(sizeof head);
   const Head expected = head_of(worker);
   if (std::memcmp(head.mark, expected.mark, sizeof head.mark) != 0 ||
       head.worker_bytes != expected.worker_bytes || head.check != expected.check) {
-    return {.worker = {}, .error = not_an_address};
+    return {.worker = {}, .error = error_bad_address};
   }
   if (head.major_version != expected.major_version) {
-    return {.worker = {}, .error = other_version};
+    return {.worker = {}, .error = error_other_library};
   }
   return {.worker{reinterpret_cast<const char*>(worker.data()), worker.size()}, .error = 0};
 }
