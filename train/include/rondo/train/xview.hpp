@@ -10,12 +10,13 @@
 
 namespace rondo::train {
 
-// What programs are handed, as xtensor expressions: see tensor::xview(), which is for what a layer
-// or an augmentation is given, and tensor::xmatrix() for logits. All read the memory of their
+// Xtensor expressions of what a program is handed; tensor::xview() makes those of what a layer or
+// an augmentation is given, and tensor::xmatrix() those of logits. All read the memory of their
 // argument, write it unless it is const, and live no longer.
 
 /// The images of a batch, {images, height, width, channels}; of a rank's part of them, where the
-/// batch has no more. A batch that no Loader has made says its part by itself.
+/// batch has no more. A Loader always gives the part;
+/// whoever makes a batch by hand for this gives it, too.
 [[nodiscard]] inline auto xview(const Batch& batch) {
   return tensor::xview(tensor::View<const float>(batch.images.data(), batch.part.value().shape()));
 }
