@@ -323,7 +323,7 @@ class OperationStorage {
   ALGORITHM(staged_reduce)                                                      \
   ALGORITHM(staged_exchange)                                                    \
   ALGORITHM(staged_pull)                                                        \
-  /* Between nodes: the files of fabric/, named after their algorithms. */      \
+  /* Between nodes: the files of flat/ and hierarchical/, by algorithm.  */     \
   ALGORITHM(hierarchical_allreduce)                                             \
   ALGORITHM(hierarchical_reduce)                                                \
   ALGORITHM(hierarchical_broadcast)                                             \
