@@ -79,7 +79,7 @@ std::span<const float> Evaluation::model_statistics() const {
   return std::span(statistics_).first(state_.layout.statistic_count);
 }
 
-TestResult Evaluation::test() {
+TestFigures Evaluation::test() {
   const std::uint64_t before = state_.scheme->counters().evaluation_reductions;
   const auto began = std::chrono::steady_clock::now();
   // The arrays that must be equal on all replicas; a scheme whose replicas differ by design names

@@ -17,7 +17,7 @@
 namespace rondo::train {
 
 /// The test set as the ranks evaluated it together.
-struct TestResult {
+struct TestFigures {
   LossSums sums;
   double seconds = 0.0;          ///< mean over the ranks
   std::uint64_t reductions = 0;  ///< that the scheme has made for it
@@ -35,7 +35,7 @@ class Evaluation {
   /// Copies the model as it is, and evaluates it on the test set, which the ranks divide. Its
   /// parameters are complete. Collective. Throws NumericError where replicas differ that should
   /// not.
-  TestResult test();
+  TestFigures test();
 
   /// Leaves the model that was evaluated last as model.safetensors in rank 0's run folder, if it
   /// has one. Collective.

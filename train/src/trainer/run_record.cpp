@@ -298,7 +298,7 @@ Work RunRecord::sum_up_epoch() {
   return work_since(epoch_before_);
 }
 
-void RunRecord::end_epoch(const Work& work, const std::optional<TestResult>& tested) {
+void RunRecord::end_epoch(const Work& work, const std::optional<TestFigures>& tested) {
   if (tested) report_broken_images();
   const LossSums& losses = losses_.total();
   state_.run.trained_samples += losses.samples;

@@ -48,7 +48,7 @@ class RunRecord {
   /// Sums up the work of the epoch's steps. Collective.
   Work sum_up_epoch();
   /// Ends the epoch, and tells its result where it was evaluated. Collective.
-  void end_epoch(const Work& work, const std::optional<TestResult>& tested);
+  void end_epoch(const Work& work, const std::optional<TestFigures>& tested);
   /// Applies what the scheme still holds back, as work of the run. Collective.
   void flush();
 

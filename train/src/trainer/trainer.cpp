@@ -193,7 +193,7 @@ const EpochMetrics& Trainer::run_epoch() {
   loop_.settle();
   const Work work = record_.sum_up_epoch();
   // Stopped within the epoch: the checkpoint has been taken.
-  std::optional<TestResult> tested;
+  std::optional<TestFigures> tested;
   if (!stopped_ && !state_.sweeps()) tested = evaluation_.test();
   record_.end_epoch(work, tested);
   if (stopped_) return run.last_epoch;
