@@ -114,11 +114,13 @@ TEST_P(MessagesTest, ThousandsEndInAnyOrderAndLeaveNoMemoryBehind) {
     std::iota(out.begin(), out.end(), 0);
     {
       std::vector<Request> requests;
-      for (int i = 0; i < messages; ++i) {
-        requests.push_back(comm.recv(std::span(&in[i], 1), previous(world), i));
+      for (std::int32_t& place : in) {
+        const auto tag = static_cast<int>(&place - in.data());
+        requests.push_back(comm.recv(std::span(&place, 1), previous(world), tag));
       }
-      for (int i = messages; i-- > 0;) {
-        requests.push_back(comm.send(std::span(&out[i], 1), next(world), i));
+      for (int tag = messages; tag-- > 0;) {
+        requests.push_back(
+            comm.send(std::span(out).subspan(static_cast<std::size_t>(tag), 1), next(world), tag));
       }
       for (std::size_t i = requests.size(); i-- > 0;) requests[i].wait();
       EXPECT_EQ(in, out);
