@@ -100,10 +100,8 @@ TEST_P(MessagesTest, MatchesInTheOrderPostedPerTag) {
   });
 }
 
-// Two columns of a image go to either side, as halos do; with two ranks both sides are the same
-// rank, and tags tell them apart.
 // More than a pass looks at, and more records than are kept: those beyond are freed by the next
-// post.
+// post. Sanitizers do not tell how much memory is in use.
 TEST_P(MessagesTest, ThousandsEndInAnyOrderAndLeaveNoMemoryBehind) {
   constexpr int messages = 3000;
   const auto bytes_in_use = [] { return mallinfo2().uordblks; };
@@ -134,6 +132,8 @@ TEST_P(MessagesTest, ThousandsEndInAnyOrderAndLeaveNoMemoryBehind) {
   });
 }
 
+// Two columns of a image go to either side, as halos do; with two ranks both sides are the same
+// rank, and tags tell them apart.
 TEST_P(PointToPointTest, ExchangesHalosOfStridedRows) {
   world().run([&](World& world) {
     constexpr std::size_t height = 9;
