@@ -381,10 +381,12 @@ class LinkEngine : public Link {
     if (error_ != 0) return error_;
     if (!is_rank(rank)) return error_unknown_peer;
     Peer& peer = peer_of(rank);
-    if (peer.error != 0 && (kind == Kind::send || !Traits::receives_late)) return peer.error;
     if (peer.error == 0) {
-      if (const std::int32_t error = self().open(peer); error != 0) return error;
+      const std::int32_t error = self().open(peer);
+      if (error != 0 && peer.error == 0) return error;
     }
+    // No connection can be opened to a peer that is gone, but its messages may have come.
+    if (peer.error != 0 && (kind == Kind::send || !Traits::receives_late)) return peer.error;
     return bytes > longest_ ? error_message_too_long : 0;
   }
 
