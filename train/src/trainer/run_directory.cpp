@@ -180,7 +180,7 @@ void RunDirectory::make(const Experiment& experiment, bool resumes) {
   // One of two runs that begin at the same moment finds the configuration of the other, which takes
   // milliseconds to write.
   const DirectoryLock locked = DirectoryLock::wait(path_, std::chrono::seconds(8), has_config);
-  // What is no run is nothing to go on from, and stays as it is.
+  // A run goes on only from a checkpoint; files of anything else stay as they are.
   if (!resumes || !has_checkpoint(path_)) refuse_files_of_another_run(path_, to_toml(experiment));
   // A config.toml that is there is the same, or that of the run which goes on: rank 0 writes it
   // anew once a checkpoint fits.

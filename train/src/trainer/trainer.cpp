@@ -248,8 +248,8 @@ void Trainer::end_step() {
   if (request != RunRequest::none) check.take_answered();
 }
 
-// What was requested during the evaluation counts too, and what was requested of ranks that went
-// each at a pace of its own. A run that ends within an epoch keeps the moment before its
+// Requests count, too, that came during the evaluation, or to ranks that went each at a pace of
+// their own. A run that ends within an epoch keeps the moment before its
 // evaluation: a longer one goes on with the epoch. A run that has left a checkpoint leaves one at
 // its end, too: --resume auto would go back to the earlier one.
 void Trainer::end_epoch(const std::optional<Moment>& before) {
