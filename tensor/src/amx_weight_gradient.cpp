@@ -161,8 +161,8 @@ std::size_t AmxWeightGradient::scratchpad_bytes() const noexcept {
   return bytes_of(slab_of(0, slab_images_));
 }
 
-void AmxWeightGradient::run(const Engine::Impl& engine, const void* x, const void* dy,
-                            float* into) const {
+void AmxWeightGradient::run(const Engine::Impl& engine, const void* x, const void* dy, float* into,
+                            float* /*bias_gradient*/) const {
   engine.enter();
   std::fill_n(into, spec_.weights(), 0.0F);
   for (std::int64_t image = 0; image < spec_.input.n; image += slab_images_) {

@@ -28,7 +28,8 @@ class AmxWeightGradient final : public OwnWeightGradient {
   [[nodiscard]] dnnl::memory::format_tag layout() const noexcept override {
     return dnnl::memory::format_tag::ohwi;
   }
-  void run(const Engine::Impl& engine, const void* x, const void* dy, float* into) const override;
+  void run(const Engine::Impl& engine, const void* x, const void* dy, float* into,
+           float* bias_gradient) const override;
 
  private:
   /// One direction: rows, or columns. With a stride the rows of x are dealt out to planes in turn,

@@ -114,6 +114,25 @@ dnnl::convolution_forward::primitive_desc forward_of(const ConvolutionSpec& spec
   return kernel;
 }
 
+// dx[h] sums w[k] dy[h + pad - k], which is a convolution of dy by the filters turned by half a
+// turn, with channels and filters exchanged and kernel - 1 - pad as padding.
+ConvolutionSpec mirrored(const ConvolutionSpec& spec) {
+  return {.input = spec.output(),
+          .filters = spec.input.c,
+          .kernel_h = spec.kernel_h,
+          .kernel_w = spec.kernel_w,
+          .pad_top = spec.kernel_h - 1 - spec.pad_top,
+          .pad_bottom = spec.kernel_h - 1 - spec.pad_bottom,
+          .pad_left = spec.kernel_w - 1 - spec.pad_left,
+          .pad_right = spec.kernel_w - 1 - spec.pad_right};
+}
+
+bool can_be_mirrored(const ConvolutionSpec& spec) {
+  return spec.stride == 1 && spec.groups == 1 &&
+         std::max(spec.pad_top, spec.pad_bottom) < spec.kernel_h &&
+         std::max(spec.pad_left, spec.pad_right) < spec.kernel_w;
+}
+
 // With stride 1 the gradient of the input is a convolution of dy, whose forward kernel is a little
 // faster than oneDNN's backward one on one thread and 1.3 times as fast on two (AVX-512, kernels
 // larger than 1x1, at least 16 channels and filters). Empty where that is not so. In bf16 it is the
@@ -121,22 +140,11 @@ dnnl::convolution_forward::primitive_desc forward_of(const ConvolutionSpec& spec
 dnnl::primitive_desc_base mirrored_backward_data(const ConvolutionSpec& spec,
                                                  const Engine::Impl& on) {
   constexpr std::int64_t vector = 16;
-  // dx[h] sums w[k] dy[h + pad - k], which is a convolution of dy by the filters turned by half a
-  // turn, with channels and filters exchanged and kernel - 1 - pad as padding.
-  const ConvolutionSpec mirrored{.input = spec.output(),
-                                 .filters = spec.input.c,
-                                 .kernel_h = spec.kernel_h,
-                                 .kernel_w = spec.kernel_w,
-                                 .pad_top = spec.kernel_h - 1 - spec.pad_top,
-                                 .pad_bottom = spec.kernel_h - 1 - spec.pad_bottom,
-                                 .pad_left = spec.kernel_w - 1 - spec.pad_left,
-                                 .pad_right = spec.kernel_w - 1 - spec.pad_right};
-  const bool possible = spec.stride == 1 && std::min({mirrored.pad_top, mirrored.pad_bottom,
-                                                      mirrored.pad_left, mirrored.pad_right}) >= 0;
   const bool faster = spec.type == DataType::f32 && spec.kernel_h * spec.kernel_w > 1 &&
                       spec.input.c >= vector && spec.filters >= vector;
-  if (!possible || !faster || spec.groups > 1) return {};
-  const auto desc = forward_of(mirrored, Descriptions(mirrored), on, scratchpad_attributes());
+  if (!can_be_mirrored(spec) || !faster) return {};
+  const ConvolutionSpec turned = mirrored(spec);
+  const auto desc = forward_of(turned, Descriptions(turned), on, scratchpad_attributes());
   // The kernels of this family are those for AVX-512.
   if (!std::string_view(desc.impl_info_str()).starts_with("brgconv:")) return {};
   return desc;
@@ -191,10 +199,31 @@ std::shared_ptr<const OwnWeightGradient> own_weight_gradient(const ConvolutionSp
   return DirectWeightGradient::choose(spec);
 }
 
+bool is_winograd(const ConvolutionSpec& spec, const Engine::Impl& on) {
+  return on.convolutions() == ConvolutionAlgorithm::fast && can_be_mirrored(spec) &&
+         WinogradConvolution::is_faster(spec);
+}
+
+LayerKernels winograd_kernels(const ConvolutionSpec& spec, const Engine::Impl& on) {
+  const WinogradLoops& loops = *winograd_loops();
+  LayerKernels kernels;
+  kernels.own_forward = std::make_shared<WinogradConvolution>(spec, loops, on.threads(), false);
+  if (spec.input_gradient == InputGradient::wanted) {
+    kernels.own_backward_data =
+        std::make_shared<WinogradConvolution>(mirrored(spec), loops, on.threads(), true);
+  }
+  if (spec.weight_gradient == WeightGradient::wanted) {
+    kernels.own_backward_weights =
+        std::make_shared<WinogradWeightGradient>(spec, loops, on.threads());
+  }
+  return kernels;
+}
+
 // The backward kernels are asked for with the forward kernel as a hint, and with that of no
 // activation: the ReLU's gradient has been taken before they run.
 LayerKernels choose_kernels(const ConvolutionSpec& spec, const Engine::Impl& on) {
   if (spec.input.n == 0) return {};
+  if (is_winograd(spec, on)) return winograd_kernels(spec, on);
   if (PixelProducts::replaces(spec)) {
     return PixelProducts::kernels(PixelProducts::gathered(spec), on);
   }

@@ -121,7 +121,7 @@ std::string DirectWeightGradient::name() const {
 }
 
 void DirectWeightGradient::run(const Engine::Impl& engine, const void* x, const void* dy,
-                               float* into) const {
+                               float* into, float* /*bias_gradient*/) const {
   engine.enter();
   if (run_tile_ == nullptr) {
     return run_plainly(engine, static_cast<const float*>(x), static_cast<const float*>(dy), into);

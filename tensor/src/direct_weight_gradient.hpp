@@ -32,7 +32,8 @@ class DirectWeightGradient final : public OwnWeightGradient {
   [[nodiscard]] dnnl::memory::format_tag layout() const noexcept override {
     return dnnl::memory::format_tag::hwio;
   }
-  void run(const Engine::Impl& engine, const void* x, const void* dy, float* into) const override;
+  void run(const Engine::Impl& engine, const void* x, const void* dy, float* into,
+           float* bias_gradient) const override;
 
  private:
   static constexpr std::size_t taps = tile_taps;

@@ -125,12 +125,12 @@ void require_shape(std::string_view call, std::string_view argument, const Const
   if (given.data == nullptr) refuse("has no memory");
 }
 
-Engine::Engine(int threads, std::pmr::memory_resource* memory) {
+Engine::Engine(int threads, std::pmr::memory_resource* memory, ConvolutionAlgorithm convolutions) {
   if (threads < 1) {
     throw std::invalid_argument("Engine: " + std::to_string(threads) +
                                 " threads; at least 1 is needed");
   }
-  impl_ = std::make_unique<Impl>(threads, memory);
+  impl_ = std::make_unique<Impl>(threads, memory, convolutions);
   note_host_settings();
   try {
     impl_->enter();
@@ -147,6 +147,8 @@ Engine::~Engine() {
 int Engine::threads() const noexcept { return impl_->threads(); }
 
 std::pmr::memory_resource* Engine::memory() const noexcept { return impl_->memory(); }
+
+ConvolutionAlgorithm Engine::convolutions() const noexcept { return impl_->convolutions(); }
 
 void Engine::set_layer_memory(std::pmr::memory_resource* memory) noexcept {
   impl_->set_layer_memory(memory);
@@ -165,7 +167,7 @@ std::string onednn_version() {
 namespace {
 
 // To be raised when a kernel of ours takes the place of another, or becomes much faster.
-constexpr int own_kernels = 2;
+constexpr int own_kernels = 3;
 
 std::string onednn_instructions() {
   switch (dnnl_get_effective_cpu_isa()) {

@@ -119,14 +119,16 @@ class Buffer {
 /// the reorder buffer grow while kernels are made and stay where they are while kernels run.
 class Engine::Impl {
  public:
-  Impl(int threads, std::pmr::memory_resource* memory)
+  Impl(int threads, std::pmr::memory_resource* memory, ConvolutionAlgorithm convolutions)
       : threads_(threads),
+        convolutions_(convolutions),
         memory_(memory),
         layer_memory_(memory),
         cpu_(dnnl::engine::kind::cpu, 0),
         stream_(cpu_) {}
 
   [[nodiscard]] int threads() const noexcept { return threads_; }
+  [[nodiscard]] ConvolutionAlgorithm convolutions() const noexcept { return convolutions_; }
   [[nodiscard]] std::pmr::memory_resource* memory() const noexcept { return memory_; }
   [[nodiscard]] std::pmr::memory_resource* layer_memory() const noexcept { return layer_memory_; }
   void set_layer_memory(std::pmr::memory_resource* memory) noexcept {
@@ -185,6 +187,7 @@ class Engine::Impl {
 
   std::uint64_t maker_ = number_of_this_thread();
   int threads_;
+  ConvolutionAlgorithm convolutions_;
   std::pmr::memory_resource* memory_;
   std::pmr::memory_resource* layer_memory_;
   dnnl::engine cpu_;

@@ -11,8 +11,8 @@
 
 namespace rondo::tensor {
 
-/// The weight gradient of a convolution of one group and without a bias by loops of our own, in
-/// fp32. Its bits are the same for any number of threads.
+/// The weight gradient of a convolution of one group by loops of our own, in fp32. Its bits are the
+/// same for any number of threads.
 class OwnWeightGradient {
  public:
   OwnWeightGradient() = default;
@@ -26,9 +26,10 @@ class OwnWeightGradient {
   /// The layout of the result.
   [[nodiscard]] virtual dnnl::memory::format_tag layout() const noexcept = 0;
 
-  /// `x` and `dy` are dense, as in the spec.
-  virtual void run(const Engine::Impl& engine, const void* x, const void* dy,
-                   float* into) const = 0;
+  /// `x` and `dy` are dense, as in the spec. `bias_gradient` is null where the spec has no bias,
+  /// which most of these kernels demand.
+  virtual void run(const Engine::Impl& engine, const void* x, const void* dy, float* into,
+                   float* bias_gradient) const = 0;
 };
 
 }  // namespace rondo::tensor

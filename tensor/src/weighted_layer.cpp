@@ -48,6 +48,15 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   return copies_.emplace_back(std::move(copy)).memory.data();
 }
 
+const float* PackedWeights::place_of(const WinogradFilterLayout& layout) {
+  for (const Transformed& copy : transformed_) {
+    if (copy.layout == layout) return static_cast<const float*>(copy.memory.data());
+  }
+  packed_ = false;
+  transformed_.push_back({layout, Buffer(engine_.layer_memory(), layout.bytes())});
+  return static_cast<const float*>(transformed_.back().memory.data());
+}
+
 // The mirrored weights are made once, however many layouts are made from them.
 void PackedWeights::pack(const float* weights) {
   bool mirrored = false;  // the reorder buffer holds them
@@ -59,6 +68,9 @@ void PackedWeights::pack(const float* weights) {
     if (!mirrored) mirror(weights);
     mirrored = true;
     copy.reorder.run(engine_, engine_.reorder_buffer(), copy.memory.data());
+  }
+  for (const Transformed& copy : transformed_) {
+    copy.layout.transform(engine_, weights, static_cast<float*>(copy.memory.data()));
   }
   packed_ = true;
 }
@@ -84,10 +96,17 @@ KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& pl
   const auto count_scratchpad = [&](const dnnl::primitive_desc_base& desc) {
     memory.scratchpad = std::max(memory.scratchpad, desc.scratchpad_desc().get_size());
   };
-  if (!kernels.forward) return memory;
-  const auto forward = kernels.forward.query_md(query::weights_md, 0);
-  memory.own = forward.get_size();
-  count_scratchpad(kernels.forward);
+  for (const auto& own : {kernels.own_forward, kernels.own_backward_data}) {
+    if (!own) continue;
+    memory.own += own->filters().bytes();
+    memory.scratchpad = std::max(memory.scratchpad, own->scratchpad_bytes());
+  }
+  dnnl::memory::desc forward;
+  if (kernels.forward) {
+    forward = kernels.forward.query_md(query::weights_md, 0);
+    memory.own += forward.get_size();
+    count_scratchpad(kernels.forward);
+  }
   if (kernels.backward_data) {
     const auto backward = kernels.backward_data.query_md(query::weights_md, 0);
     // Forward and backward share a copy where they read the same layout; mirrored weights never do.
@@ -116,11 +135,26 @@ WeightedLayer::WeightedLayer(Engine& engine, Extents extents, const LayerKernels
       extents_(std::move(extents)),
       weights_(std::move(weights)) {
   if (extents_.output.n == 0) return;
-  make_forward(kernels.forward);
-  if (extents_.input_gradient) {
+  if (kernels.own_forward) {
+    own_forward_ = own_convolution(kernels.own_forward, "forward ");
+  } else {
+    make_forward(kernels.forward);
+  }
+  if (kernels.own_backward_data) {
+    own_backward_data_ = own_convolution(kernels.own_backward_data, ", data ");
+  } else if (extents_.input_gradient) {
     make_backward_data(kernels.backward_data, kernels.backward_data_reads);
   }
   if (extents_.weight_gradient) make_backward_weights(kernels);
+}
+
+WeightedLayer::OwnConvolution WeightedLayer::own_convolution(
+    std::shared_ptr<const WinogradConvolution> kernel, const char* pass) {
+  (implementation_.starts_with("none") ? implementation_ = pass : implementation_ += pass) +=
+      kernel->name();
+  shared_.reserve_scratchpad(kernel->scratchpad_bytes());
+  const float* const filters = weights_->place_of(kernel->filters());
+  return {std::move(kernel), filters};
 }
 
 void WeightedLayer::make_forward(const dnnl::primitive_desc_base& desc) {
@@ -219,8 +253,9 @@ void WeightedLayer::forward(ConstAnyView x, std::span<const float> bias, AnyView
   require_shape(extents_.name, "forward: y", y, extents_.output, extents_.output_type);
   require_bias("forward", bias.size());
   // A layer for an empty batch has no kernels: y has no elements to write.
-  if (!forward_) return;
+  if (extents_.output.n == 0) return;
   require_packed("forward");
+  if (own_forward_.kernel) return own_forward_.run(shared_, x.data, bias, y.data);
   if (extents_.bias) {
     forward_.run(shared_, {x.data, y.data, bias.data()});
   } else {
@@ -236,8 +271,9 @@ void WeightedLayer::backward_data(ConstAnyView dy, AnyView dx) {
   require_shape(extents_.name, "backward_data: dy", dy, extents_.output, extents_.type);
   require_shape(extents_.name, "backward_data: dx", dx, extents_.input,
                 extents_.input_gradient_type);
-  if (!backward_data_) return;
+  if (extents_.output.n == 0) return;
   require_packed("backward_data");
+  if (own_backward_data_.kernel) return own_backward_data_.run(shared_, dy.data, {}, dx.data);
   backward_data_.run(shared_, {dy.data, dx.data});
 }
 
@@ -250,7 +286,7 @@ void WeightedLayer::backward_weights(ConstAnyView x, ConstAnyView dy,
   require_bias("backward_weights", bias_gradient.size());
   if (own_backward_weights_) {
     auto* const into = static_cast<float*>(shared_.reorder_buffer());
-    return own_backward_weights_->run(shared_, x.data, dy.data, into);
+    return own_backward_weights_->run(shared_, x.data, dy.data, into, bias_gradient.data());
   }
   if (!backward_weights_) {
     std::ranges::fill(bias_gradient, 0.0F);

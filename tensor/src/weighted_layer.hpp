@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -16,6 +17,7 @@
 #include "onednn_kernel.hpp"
 #include "own_weight_gradient.hpp"
 #include "reorder.hpp"
+#include "winograd.hpp"
 
 namespace rondo::tensor {
 
@@ -38,6 +40,9 @@ class PackedWeights {
   [[nodiscard]] void* place_of(const dnnl::memory::desc& layout,
                                WeightsKind kind = WeightsKind::own);
 
+  /// Filters of Winograd's convolution.
+  [[nodiscard]] const float* place_of(const WinogradFilterLayout& layout);
+
   /// From the plain layout into all others.
   void pack(const float* weights);
 
@@ -52,12 +57,18 @@ class PackedWeights {
     Reorder reorder;
   };
 
+  struct Transformed {
+    WinogradFilterLayout layout;
+    Buffer memory;
+  };
+
   void mirror(const float* weights) const;
 
   Engine::Impl& engine_;
   dnnl::memory::desc plain_;
   dnnl::memory::dims extents_;  ///< of plain_, which would make a new vector each time
   std::deque<Copy> copies_;
+  std::vector<Transformed> transformed_;
   bool packed_ = false;
 };
 
@@ -69,7 +80,9 @@ struct LayerKernels {
   /// mirrored: backward_data is the forward kernel of the mirrored convolution.
   WeightsKind backward_data_reads = WeightsKind::own;
   dnnl::primitive_desc_base backward_weights = {};  ///< empty when theirs is not
-  /// Runs in place of backward_weights, if it is there.
+  /// These run in place of forward, backward_data and backward_weights, if they are there.
+  std::shared_ptr<const WinogradConvolution> own_forward = {};
+  std::shared_ptr<const WinogradConvolution> own_backward_data = {};
   std::shared_ptr<const OwnWeightGradient> own_backward_weights = {};
 };
 
@@ -106,6 +119,19 @@ class WeightedLayer {
   [[nodiscard]] const std::string& implementation() const noexcept { return implementation_; }
 
  private:
+  struct OwnConvolution {
+    std::shared_ptr<const WinogradConvolution> kernel = {};
+    const float* filters = nullptr;  ///< in weights_
+
+    void run(const Engine::Impl& engine, const void* x, std::span<const float> bias,
+             void* y) const {
+      kernel->run(engine, static_cast<const float*>(x), filters, bias.data(),
+                  static_cast<float*>(y));
+    }
+  };
+
+  [[nodiscard]] OwnConvolution own_convolution(std::shared_ptr<const WinogradConvolution> kernel,
+                                               const char* pass);
   void make_forward(const dnnl::primitive_desc_base& desc);
   void make_backward_data(const dnnl::primitive_desc_base& desc, WeightsKind reads);
   void make_backward_weights(const LayerKernels& kernels);
@@ -123,6 +149,8 @@ class WeightedLayer {
   OnednnKernel forward_;
   OnednnKernel backward_data_;
   OnednnKernel backward_weights_;
+  OwnConvolution own_forward_;
+  OwnConvolution own_backward_data_;
   std::shared_ptr<const OwnWeightGradient> own_backward_weights_;
   Reorder unpack_;
 };

@@ -153,18 +153,20 @@ INSTANTIATE_TEST_SUITE_P(Threads, DenormalTest, testing::Values(1, 2, 4));
 
 /// Bytes that a `Layer` takes of an engine that has no other.
 template <typename Layer, typename Spec>
-std::size_t taken_by(const Spec& spec, int threads = 1) {
+std::size_t taken_by(const Spec& spec, int threads, ConvolutionAlgorithm convolutions) {
   CountingResource memory;
-  Engine engine(threads, &memory);
+  Engine engine(threads, &memory, convolutions);
   const Layer layer(engine, spec);
   return memory.bytes();
 }
 
 template <typename Layer, typename Spec>
-void expect_told(const Spec& spec, int threads = 1) {
-  Engine engine(threads);
+void expect_told(const Spec& spec, int threads = 1,
+                 ConvolutionAlgorithm convolutions = ConvolutionAlgorithm::direct) {
+  Engine engine(threads, std::pmr::get_default_resource(), convolutions);
   const KernelMemory told = memory_of(engine, spec);
-  EXPECT_EQ(told.own + told.scratchpad + told.reorder_buffer, taken_by<Layer>(spec, threads));
+  EXPECT_EQ(told.own + told.scratchpad + told.reorder_buffer,
+            taken_by<Layer>(spec, threads, convolutions));
 }
 
 // Padded so that the output of a stride of one is as large as the input.
@@ -181,6 +183,8 @@ TEST(KernelMemoryTest, ToldOfConvolutionsIsTaken) {
       expect_told<Convolution>(convolution(n, 32, 16, 32, 3, 2), threads);
       expect_told<Convolution>(convolution(n, 32, 16, 32, 1, 2), threads);
       expect_told<Convolution>(convolution(n, 8, 64, 64, 3, 1), threads);
+      expect_told<Convolution>(convolution(n, 8, 64, 64, 3, 1), threads,
+                               ConvolutionAlgorithm::fast);
     }
   }
 }

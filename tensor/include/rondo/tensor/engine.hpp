@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <memory_resource>
 #include <string>
@@ -7,6 +8,15 @@
 #include <rondo/tensor/export.hpp>
 
 namespace rondo::tensor {
+
+/// How convolutions of 3x3 filters and stride 1 are computed in fp32.
+enum class ConvolutionAlgorithm : std::uint8_t {
+  direct,  ///< as defined; sums of small integers are exact
+  /// By Winograd's F(4x4, 3x3), where that is faster: with a quarter of the multiplications and
+  /// about three times the rounding error (Lavin and Gray, "Fast Algorithms for Convolutional
+  /// Neural Networks", 2016).
+  fast,
+};
 
 /// The resources that kernels run on: oneDNN's CPU engine and stream, the thread team, and what all
 /// kernels of the engine share because they run one after the other: a scratchpad, and room for the
@@ -22,13 +32,15 @@ namespace rondo::tensor {
 class RONDO_TENSOR_API Engine {
  public:
   explicit Engine(int threads = 1,
-                  std::pmr::memory_resource* memory = std::pmr::get_default_resource());
+                  std::pmr::memory_resource* memory = std::pmr::get_default_resource(),
+                  ConvolutionAlgorithm convolutions = ConvolutionAlgorithm::direct);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
   [[nodiscard]] int threads() const noexcept;
   [[nodiscard]] std::pmr::memory_resource* memory() const noexcept;
+  [[nodiscard]] ConvolutionAlgorithm convolutions() const noexcept;
 
   /// Where layers that are made from now on take what is theirs alone; null: memory(), as in the
   /// beginning. Buffers that all layers share come from memory() in any case. Layers that never are
