@@ -203,7 +203,7 @@ class Subject {
     name_ = desc.impl_info_str();
   }
 
-  Engine engine_;
+  Engine engine_{1, std::pmr::get_default_resource(), ConvolutionAlgorithm::fast};
   dnnl::engine cpu_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{cpu_};
   Convolution layer_;

@@ -224,7 +224,7 @@ PrimitiveTimes measure_primitives(const Model& model, std::int64_t batch, int th
                                   const UpdateBenchmark& update) {
   const std::function<void()> before =
       caches == KernelCaches::cold ? cache_flush() : std::function<void()>([] {});
-  tensor::Engine engine(threads);
+  tensor::Engine engine(threads, std::pmr::get_default_resource(), usual_convolutions);
   const std::vector<tensor::Shape> shapes = shapes_of(model, batch);
   PrimitiveTimes times{.batch = batch, .threads = threads};
   for (const LayerSpec& layer : model.layers) {
@@ -261,7 +261,7 @@ BenchmarkStep::BenchmarkStep(const Model& model, std::int64_t batch, int threads
       statistics_(layout_.statistic_count),
       images_(static_cast<std::size_t>(batch * model.input.image())),
       labels_(static_cast<std::size_t>(batch)),
-      engine_(threads),
+      engine_(threads, std::pmr::get_default_resource(), usual_convolutions),
       optimizer_(make_optimizer(update.optimizer, layout_, update.team)) {
   initialize(layout_, 1, parameters_, statistics_);
   float angle = 0.0F;

@@ -16,6 +16,9 @@
 
 namespace rondo::train {
 
+/// Benchmarks compute as runs do whose configuration names no other way.
+inline constexpr auto usual_convolutions = tensor::ConvolutionAlgorithm::fast;
+
 /// The median time of run() in microseconds: warmed up, then repeated until `budget` is used up, at
 /// least 5 and at most 200 times. Each time before() comes first, and is not counted.
 template <typename Run, typename Before>

@@ -210,6 +210,7 @@ std::vector<Key> model_keys() {
 
 std::vector<Key> train_keys() {
   using enum tensor::DataType;
+  using enum tensor::ConvolutionAlgorithm;
   constexpr Section<&Experiment::train> train{"train"};
   return {
       train.key<&TrainTable::global_batch>("global_batch", count_from(1)),
@@ -222,6 +223,7 @@ std::vector<Key> train_keys() {
       train.key<&TrainTable::accumulate>("accumulate", count_from(1)),
       train.key<&TrainTable::memory_limit>("memory_limit", from(0)),
       train.choice<&TrainTable::precision>("precision", {{"fp32", f32}, {"bf16", bf16}}),
+      train.choice<&TrainTable::convolution>("convolution", {{"fast", fast}, {"direct", direct}}),
       train.choice<&TrainTable::reduce_precision>("reduce_precision",
                                                   {{"fp32", f32}, {"bf16", bf16}}),
   };

@@ -48,6 +48,7 @@ struct LoadedModel {
   Model model = {};
   Dataset dataset = {};  // without images, where they were not asked for
   ModelWeights weights = {};
+  tensor::ConvolutionAlgorithm convolution = tensor::ConvolutionAlgorithm::direct;
 };
 
 enum class TestSet { read, left };
@@ -144,8 +145,10 @@ LoadedModel load_model(const Experiment& experiment, const std::filesystem::path
                        TestSet test_set, const OwnParts& own = {}) {
   std::error_code ignored;
   const bool is_checkpoint = std::filesystem::is_directory(source, ignored);
-  return is_checkpoint ? load_checkpoint(experiment, source, test_set, own)
-                       : load_file(experiment, source, test_set, own);
+  LoadedModel trained = is_checkpoint ? load_checkpoint(experiment, source, test_set, own)
+                                      : load_file(experiment, source, test_set, own);
+  trained.convolution = experiment.train.convolution;
+  return trained;
 }
 
 ModelState state_of(ModelWeights& weights) {
@@ -204,7 +207,7 @@ class Classifier::Impl {
   Impl(const LoadedModel& trained, double crop, int threads)
       : model_(trained.model),
         writer_(trained.dataset.mean, trained.dataset.stddev),
-        engine_(threads),
+        engine_(threads, std::pmr::get_default_resource(), trained.convolution),
         predictor_(engine_,
                    {.model = trained.model,
                     .parameters = trained.weights.parameters,
@@ -318,7 +321,7 @@ ShareResult evaluate_share(LoadedModel& trained, const LoaderOptions& options, R
                            std::int64_t batch, int threads) {
   ShareResult result;
   if (share.size() == 0) return result;
-  tensor::Engine engine(threads);
+  tensor::Engine engine(threads, std::pmr::get_default_resource(), trained.convolution);
   // Every rank holds the whole model, whatever grid trained it, and evaluates its share of the
   // images.
   Executor executor(engine, trained.model, state_of(trained.weights), {.evaluation_batch = batch});

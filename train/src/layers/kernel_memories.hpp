@@ -12,7 +12,8 @@ namespace rondo::train {
 /// tensor::memory_of(), which is asked once for each spec.
 class KernelMemories {
  public:
-  explicit KernelMemories(int threads) : engine_(threads) {}
+  KernelMemories(int threads, tensor::ConvolutionAlgorithm convolutions)
+      : engine_(threads, std::pmr::get_default_resource(), convolutions) {}
 
   [[nodiscard]] tensor::KernelMemory of(const tensor::ConvolutionSpec& spec);
   [[nodiscard]] tensor::KernelMemory of(const tensor::FullyConnectedSpec& spec);

@@ -221,7 +221,7 @@ std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
   check(options);
   if (weight_layers(model).empty()) throw std::invalid_argument("plan: nothing to split");
   std::vector<BestPlan> plans;
-  KernelMemories kernels(options.threads);
+  KernelMemories kernels(options.threads, options.convolution);
   for (const int pr : grid_rows(options)) {
     const GridJob job = job_of(model, options, {pr, options.ranks / pr});
     BestPlan& plan = plans.emplace_back(GridPlanner(job, costs, kernels).run());

@@ -316,7 +316,7 @@ std::vector<GridPlan> plan(const Model& model, Strategy strategy, const PlanOpti
   check(options);
   const std::vector<WeightLayer> layers = weight_layers(model);
   std::vector<GridPlan> plans;
-  KernelMemories kernels(options.threads);
+  KernelMemories kernels(options.threads, options.convolution);
   for (const int pr : rows_of(strategy, options)) {
     plans.push_back(plan_grid(model, layers, strategy, pr, options, kernels));
   }

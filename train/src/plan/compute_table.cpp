@@ -267,7 +267,9 @@ bool ComputeTable::knows(const LocalWork& work) const {
 void ComputeTable::measure(const LocalWork& work) {
   if (work.input.size() == 0) return;
   if (!knows(work)) {
-    if (!engine_) engine_ = std::make_unique<tensor::Engine>(threads_);
+    if (!engine_)
+      engine_ = std::make_unique<tensor::Engine>(threads_, std::pmr::get_default_resource(),
+                                                 usual_convolutions);
     times_[key_of(work)] = run(*engine_, sample_of(work), type_);
     ++measurements_;
   }

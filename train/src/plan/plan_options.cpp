@@ -71,6 +71,7 @@ PlanOptions plan_options(const Experiment& experiment, const Model& model) {
           .threads = static_cast<int>(std::max<std::int64_t>(experiment.train.threads, 1)),
           .bucket_bytes = experiment.update.bucket_bytes,
           .type = experiment.train.precision,
+          .convolution = experiment.train.convolution,
           .gradient_type = experiment.train.reduce_precision,
           .batch_norm = experiment.grid.batch_norm,
           .whole_layers = clips_shares || experiment.optimizer.name == "lars",

@@ -127,7 +127,7 @@ TrainedState::TrainedState(transport::World& all, PreparedRun prepared, TrainerO
       batches(*dataset, iterator_options(*dataset, experiment, grid, options)),
       own_batches(make_own_batches(*dataset, experiment, grid, options)),
       // On a grid activations travel between ranks, so they lie in shared memory.
-      engine(threads, grid.is_whole() ? &memory : &arena),
+      engine(threads, grid.is_whole() ? &memory : &arena, experiment.train.convolution),
       total_steps(total_steps_of(experiment, batches.steps())),
       warm_up_steps(warm_up_steps_of(experiment, batches.steps())),
       learning_rate(learning_rate_of(experiment, batches.steps(),

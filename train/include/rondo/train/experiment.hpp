@@ -14,6 +14,7 @@
 #include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
 #include <rondo/tensor/data_type.hpp>
+#include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/partition.hpp>
@@ -98,6 +99,8 @@ struct Experiment {
     std::int64_t memory_limit = 0;  ///< bytes that a rank's arrays may take; 0: any number
     /// The type of activations and packed weights.
     tensor::DataType precision = tensor::DataType::f32;
+    /// How convolutions are computed in fp32.
+    tensor::ConvolutionAlgorithm convolution = tensor::ConvolutionAlgorithm::fast;
     /// The type of gradients that are sent to be summed.
     tensor::DataType reduce_precision = tensor::DataType::f32;
   } train;

@@ -98,6 +98,8 @@ struct PlanOptions {
   /// The type of activations, in exchanges and in memory. Sums over ranks, parameters and gradients
   /// are fp32.
   tensor::DataType type = tensor::DataType::f32;
+  /// How convolutions are computed in fp32: their memory follows it.
+  tensor::ConvolutionAlgorithm convolution = tensor::ConvolutionAlgorithm::fast;
   /// The type of weight gradients as ranks send them; in bf16 a rank has room for them once more.
   tensor::DataType gradient_type = tensor::DataType::f32;
   /// The ranks that share the statistics of batch norm; best_plans() counts what that exchanges.
