@@ -286,7 +286,8 @@ void WeightedLayer::backward_weights(ConstAnyView x, ConstAnyView dy,
   require_bias("backward_weights", bias_gradient.size());
   if (own_backward_weights_) {
     auto* const into = static_cast<float*>(shared_.reorder_buffer());
-    return own_backward_weights_->run(shared_, x.data, dy.data, into, bias_gradient.data());
+    return own_backward_weights_->run(shared_, x.data, dy.data, into,
+                                      bias_gradient.empty() ? nullptr : bias_gradient.data());
   }
   if (!backward_weights_) {
     std::ranges::fill(bias_gradient, 0.0F);

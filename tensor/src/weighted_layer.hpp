@@ -125,8 +125,8 @@ class WeightedLayer {
 
     void run(const Engine::Impl& engine, const void* x, std::span<const float> bias,
              void* y) const {
-      kernel->run(engine, static_cast<const float*>(x), filters, bias.data(),
-                  static_cast<float*>(y));
+      kernel->run(engine, static_cast<const float*>(x), filters,
+                  bias.empty() ? nullptr : bias.data(), static_cast<float*>(y));
     }
   };
 
