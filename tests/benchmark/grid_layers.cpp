@@ -7,7 +7,7 @@
 // A step is forward, both halves of backward, and the allreduce of the weight gradients over the
 // ranks that hold the same weights, one after another, on buffers in the arena. Columns, in ms, are
 // medians of the time from when all ranks begin to when the last has finished:
-//   predicted   the planner's exchange_seconds() + reduction_seconds() for the same link
+//   predicted   the planner's exchanges_of() + reduction_cost() for the same link
 //   measured    step - local
 //   ratio       measured / predicted
 //   step, local the whole step; the kernels of the same parts alone, all ranks at once
@@ -164,8 +164,8 @@ struct Job {
     const Model none;
     const GridJob job{.model = none, .options = options, .grid = way.grid};
     const JobLayer given{.spec = layer, .x = place.x.extents(), .y = place.y.extents()};
-    return 1e3 * (exchange_seconds(job, given, way.split).total() +
-                  reduction_seconds(job, given, way.split));
+    return 1e3 * (exchanges_of(job, given, way.split).seconds() +
+                  reduction_cost(job, given, way.split).seconds);
   }
 };
 

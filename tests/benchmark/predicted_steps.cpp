@@ -51,8 +51,8 @@
 
 #include "benchmark/model_benchmark.hpp"
 #include "config/combinations.hpp"
-#include "plan/closed_forms.hpp"
 #include "plan/compute_table.hpp"
+#include "plan/message_costs.hpp"
 #include "plan/world_costs.hpp"
 
 namespace {
@@ -366,17 +366,13 @@ class Rank {
     ScalingOptions options{.first = world_.size(),
                            .last = world_.size(),
                            .fixed = FixedBatch::global,
-                           .batch = experiment.train.global_batch,
-                           .fabric = costs.world.fabric,
-                           .node = costs.world.node,
-                           .optimizer_elements = 1,
-                           .slowdown = costs.world.slowdown};
+                           .job = options_of(experiment, costs.world)};
     const sync::SchemeDescription& scheme = scheme_of(experiment.update);
     if (scheme.windows) options.tau = mean_window(folder / "metrics.jsonl", setting_.steps / 4);
     const double step =
         predict_scaling(model, experiment.update, options, costs.table).front().step_seconds;
     if (scheme.steps_alone()) return step;
-    return step + agreement_seconds(options_of(experiment, costs.world));
+    return step + agreement_seconds(options.job);
   }
 
   transport::World& world_;

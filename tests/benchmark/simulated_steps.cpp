@@ -202,11 +202,11 @@ class Referee {
     const train::ScalingOptions options{
         .first = static_cast<int>(ranks),
         .last = static_cast<int>(ranks),
-        .batch = batch(),
-        .fabric = {.alpha_seconds = settings_.at("latency-us") * 1e-6, .bandwidth = port},
-        .node = node_link(static_cast<double>(ranks_per_node)),
-        .ranks_per_node = static_cast<int>(ranks_per_node),
-        .port_bandwidth = port};
+        .job = {.batch = batch(),
+                .fabric = {.alpha_seconds = settings_.at("latency-us") * 1e-6, .bandwidth = port},
+                .node = node_link(static_cast<double>(ranks_per_node)),
+                .ranks_per_node = static_cast<int>(ranks_per_node),
+                .port_bandwidth = port}};
     return train::predict_scaling(model_, experiment_.update, options, rate_).front().step_seconds;
   }
 

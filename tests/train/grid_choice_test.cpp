@@ -14,6 +14,7 @@
 #include "config/assignment.hpp"
 #include "config/grid_choice.hpp"
 #include "config/key.hpp"
+#include "layers/layer_type.hpp"
 #include "model/names.hpp"
 #include "support/error_text.hpp"
 #include "support/world.hpp"
@@ -332,7 +333,11 @@ TEST(PlanSectionTest, KeysSplitLayersAsThePlanDoes) {
         const GridChoice choice = choose_grid(model, grid_keys(plan), ranks, batch);
 
         EXPECT_EQ(choice.grid, plan.grid);
-        EXPECT_EQ(choice.splits, layer_splits(model, plan)) << name << "\n" << grid_section(plan);
+        ASSERT_EQ(choice.splits.size(), plan.splits.size());
+        for (std::size_t i = 0; i < plan.splits.size(); ++i) {
+          if (!has_weights(model.layers[i])) continue;
+          EXPECT_EQ(choice.splits[i], plan.splits[i]) << name << "\n" << grid_section(plan);
+        }
       }
     }
   }

@@ -153,7 +153,7 @@ int compare_traffic(const Model& model, std::size_t index, ProcessGrid grid) {
                             .y = partition(option.y, layer.y)};
     const std::uint64_t sent = static_cast<std::uint64_t>(grid.pc) *
                                layer.spec.kind->traffic(layout, layer.input_gradient).elements();
-    const double planned = option.exchange.total() * grid.ranks();
+    const double planned = option.exchange.seconds() * grid.ranks();
     SCOPED_TRACE(layer.spec.kind->text() + " by " + to_text(option.split));
     // In more than two parts those at the edges receive less than those between.
     if (option.split.h <= 2 && option.split.w <= 2) {
@@ -198,10 +198,10 @@ TEST(PlanTrafficTest, ThePlannerCountsHalosOfAPoolingTwice) {
   const GridJob job{model, options, {.pr = 4}, shapes_of(model, options.batch)};
   const JobLayer pool = layer_of(job, 1);
   const double row = 8 * 8 * 32;  // of 8 samples; a column is as long
-  EXPECT_EQ(exchange_seconds(job, pool, {.kind = SplitKind::space, .h = 4}).total(), 2 * row);
+  EXPECT_EQ(exchanges_of(job, pool, {.kind = SplitKind::space, .h = 4}).seconds(), 2 * row);
   // Half a row, half a column, and the pixel in the corner.
   const double both = row + 8 * 32;
-  EXPECT_EQ(exchange_seconds(job, pool, {.kind = SplitKind::space, .h = 2, .w = 2}).total(),
+  EXPECT_EQ(exchanges_of(job, pool, {.kind = SplitKind::space, .h = 2, .w = 2}).seconds(),
             2 * both);
 }
 
@@ -210,9 +210,9 @@ TEST(PlanTrafficTest, MessagesBetweenNodesAreUnderWayTogether) {
   PlanOptions options = job(8, 1, 0.25, element_bytes);
   options.ranks_per_node = 4;
   const Messages three{.count = 3, .elements = 1000};
-  EXPECT_EQ(messages_seconds(three, {.size = 8, .stride = 1}, options), 1000 + 0.25);
-  EXPECT_EQ(messages_seconds(three, {.size = 4, .stride = 1}, options), 1000 + 3 * 0.25);
-  EXPECT_EQ(messages_seconds({}, {.size = 8, .stride = 1}, options), 0.0);
+  EXPECT_EQ(messages_cost(three, {.size = 8, .stride = 1}, options).seconds, 1000 + 0.25);
+  EXPECT_EQ(messages_cost(three, {.size = 4, .stride = 1}, options).seconds, 1000 + 3 * 0.25);
+  EXPECT_EQ(messages_cost({}, {.size = 8, .stride = 1}, options).seconds, 0.0);
 }
 
 // Rows in four parts on two nodes: only the two in the middle exchange between nodes.
@@ -227,7 +227,7 @@ TEST(PlanTrafficTest, HalosGoBetweenNodesOnlyWhereNeighboursAreOnOthers) {
     options.node = {.alpha_seconds = 0.0, .bandwidth = node};
     options.fabric = {.alpha_seconds = 0.0, .bandwidth = fabric};
     options.port_bandwidth = port;
-    return exchange_seconds(on_nodes, pool, rows).forward;
+    return exchanges_of(on_nodes, pool, rows).forward.seconds;
   };
   const double row = 8 * 8 * 32;  // of 8 samples
   constexpr double fast = 1e30;
@@ -246,9 +246,9 @@ TEST(PlanTrafficTest, HalosOfReplicasOverTheBordersOfNodesAreNotThoseOfANode) {
   options.fabric = {.alpha_seconds = 1000.0, .bandwidth = element_bytes};
   const auto forward = [&](ProcessGrid grid) {
     const GridJob straddling{model, options, grid, shapes_of(model, options.batch)};
-    return exchange_seconds(straddling, layer_of(straddling, 1),
-                            {.kind = SplitKind::space, .h = grid.pr})
-        .forward;
+    return exchanges_of(straddling, layer_of(straddling, 1),
+                        {.kind = SplitKind::space, .h = grid.pr})
+        .forward.seconds;
   };
   EXPECT_LT(forward({.pr = 2, .pc = 6}), 1.0);
   EXPECT_LT(forward({.pr = 3, .pc = 1}), 1.0) << "there is no other replica";
@@ -269,10 +269,10 @@ TEST(PlanTrafficTest, RanksOfANodeReceiveThroughItsPort) {
                                        {.far = {.count = 1, .elements = 500}},
                                        {},
                                        {.near = {.count = 2, .elements = 400}}};
-  EXPECT_EQ(received_seconds(received, options), 0.25 + 1000);
+  EXPECT_EQ(received_cost(received, options).seconds, 0.25 + 1000);
   options.port_bandwidth = element_bytes;
-  EXPECT_EQ(received_seconds(received, options), 0.25 + 1500);
-  EXPECT_EQ(received_seconds(std::span(received).subspan(2), options), 2 * 0.5 + 200);
+  EXPECT_EQ(received_cost(received, options).seconds, 0.25 + 1500);
+  EXPECT_EQ(received_cost(std::span(received).subspan(2), options).seconds, 2 * 0.5 + 200);
 }
 
 // The memory of a plan against what the executor of a rank makes room for.
@@ -287,7 +287,7 @@ std::vector<std::int64_t> sizes_on(const Lowering& lowering, int position) {
 // All values and gradients, of the rank that holds most.
 std::int64_t activation_elements(const Model& model, const BestPlan& plan, std::int64_t batch) {
   const std::int64_t images = (batch + plan.grid.pc - 1) / plan.grid.pc;
-  const Lowering lowering = lower(model, layer_splits(model, plan), plan.grid.pr, images);
+  const Lowering lowering = lower(model, plan.splits, plan.grid.pr, images);
   std::int64_t most = 0;
   for (int position = 0; position < plan.grid.pr; ++position) {
     const std::vector<std::int64_t> sizes = sizes_on(lowering, position);

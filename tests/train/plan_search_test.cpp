@@ -100,9 +100,9 @@ class BruteForce {
     for (const LayerOption& option : options_[layer]) {
       if (!follows(layer, option, inputs[0])) continue;
       const std::vector<std::set<int>> before = copies_;
-      Cost after{
-          cost.seconds + option.compute.total() + option.exchange.total() - option.exchange.halo_dy,
-          cost.elements + option.elements, std::max(cost.gradient, option.gradient)};
+      Cost after{cost.seconds + option.compute.total() + option.exchange.seconds() -
+                     option.exchange.halo_dy.seconds,
+                 cost.elements + option.elements, std::max(cost.gradient, option.gradient)};
       chosen_[layer] = {&option, 0.0};
       for (const ValueId value : inputs) {
         const Cost moved = move(value, option.x);
@@ -120,16 +120,17 @@ class BruteForce {
   [[nodiscard]] double step_seconds() const {
     double clock = 0.0;
     for (const Chosen& layer : chosen_) {
-      clock += layer.moved / 2 + layer.option->exchange.forward + layer.option->compute.forward;
+      clock +=
+          layer.moved / 2 + layer.option->exchange.forward.seconds + layer.option->compute.forward;
     }
     double network = 0.0;
     for (std::size_t i = chosen_.size(); i-- > 0;) {
       const LayerOption& option = *chosen_[i].option;
-      clock += option.exchange.dy;
-      const double halo = clock + option.exchange.halo_dy;
+      clock += option.exchange.dy.seconds;
+      const double halo = clock + option.exchange.halo_dy.seconds;
       clock += option.compute.backward_weights;
       if (option.reduction > 0.0) network = std::max(network, clock) + option.reduction;
-      clock = std::max(clock, halo) + option.compute.backward_data + option.exchange.dx +
+      clock = std::max(clock, halo) + option.compute.backward_data + option.exchange.dx.seconds +
               chosen_[i].moved / 2;
     }
     return std::max(clock, network);
@@ -159,8 +160,9 @@ class BruteForce {
     if (to == layout_[value] || !copies_[value].insert(to).second) return {};
     const ValueLayout& a = layout(layout_[value]);
     const auto seconds = [&](const ValueLayout& from, const ValueLayout& onto) {
-      return messages_seconds(redistribution_of(from, onto, extents, job_.grid), job_.replica(),
-                              job_.options);
+      return messages_cost(redistribution_of(from, onto, extents, job_.grid), job_.replica(),
+                           job_.options)
+          .seconds;
     };
     return {seconds(a, b) + seconds(b, a), elements};
   }
@@ -239,11 +241,11 @@ int expect_best_plan_within_memory(const Model& model, PlanOptions options, doub
                       .grid = grid,
                       .shapes = shapes_of(model, options.batch)};
     const double least = BruteForce(job, costs).least_seconds(bytes / 4, buffers);
-    const std::optional<FittingLayouts> found = search();
+    const std::optional<FoundLayouts> found = search();
     EXPECT_EQ(found.has_value(), std::isfinite(least)) << bytes;
     if (!found) break;
     EXPECT_LE(4 * found->elements, bytes);
-    EXPECT_NEAR(found->layouts.seconds, least, rounding * least) << bytes;
+    EXPECT_NEAR(found->seconds, least, rounding * least) << bytes;
     ++fitting;
   }
   return fitting;

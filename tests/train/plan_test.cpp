@@ -7,6 +7,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -132,15 +133,6 @@ TEST(PlanTest, CommunicatesAsTheClosedFormsSay) {
   }
 }
 
-TEST(PlanTest, SplitsConvolutionsByDomainBeyondTheBatch) {
-  const GridPlan few = planned(small_model(), Strategy::integrated, 2, job(4, 16));
-  EXPECT_FALSE(few.layers[0].domain);
-  EXPECT_EQ(few.layers[0].pc, 4);
-  const GridPlan beyond = planned(small_model(), Strategy::integrated, 2, job(4, 2));
-  EXPECT_TRUE(beyond.layers[0].domain);
-  EXPECT_FALSE(beyond.layers[1].domain);
-}
-
 // Convolutions in groups have no split by channel: every strategy leaves them split by samples.
 TEST(PlanTest, TakesModelsWithConvolutionsInGroups) {
   const Model model = make_model("mobilenet_v2");
@@ -178,15 +170,6 @@ TEST(PlanTest, CostsNothingOnOneRank) {
   }
 }
 
-TEST(PlanTest, GridsOfOneRowOrColumnAreBatchAndModel) {
-  for (const int ranks : {2, 3, 8, 12}) {
-    const PlanOptions options = job(ranks, 24);
-    expect_near(seconds(Strategy::grid, 1, options), seconds(Strategy::batch, 1, options));
-    expect_near(seconds(Strategy::grid, ranks, options), seconds(Strategy::model, ranks, options));
-    expect_near(seconds(Strategy::integrated, 1, options), seconds(Strategy::batch, 1, options));
-  }
-}
-
 TEST(PlanTest, ListsTheGridsThatGiveEveryColumnASample) {
   std::vector<int> rows;
   for (const GridPlan& grid : plan(small_model(), Strategy::grid, job(12, 4))) {
@@ -194,12 +177,6 @@ TEST(PlanTest, ListsTheGridsThatGiveEveryColumnASample) {
     rows.push_back(grid.pr);
   }
   EXPECT_THAT(rows, ElementsAre(3, 4, 6, 12));
-}
-
-TEST(PlanTest, AddsLayersUp) {
-  const GridPlan grid = planned(small_model(), Strategy::grid, 2, job(4, 16));
-  expect_near(grid.layers[0].communication_seconds + grid.layers[1].communication_seconds,
-              grid.communication_seconds);
 }
 
 // conv: 576 weights at 64 positions, and no gradient of its input; fc: 32,768 weights.
@@ -211,17 +188,6 @@ TEST(PlanTest, PredictsComputeTimeFromAFlopRateAlone) {
   expect_near(grid.compute_seconds.value_or(0.0),
               16.0 / 4 * (4.0 * 576 * 64 + 6.0 * fc_weights) / 1000.0);
   expect_near(grid.seconds(), grid.communication_seconds + *grid.compute_seconds);
-}
-
-TEST(PlanTest, TwoEqualLevelsMoveTheWordsOfOne) {
-  PlanOptions flat = job(8, 16);
-  flat.fabric.alpha_seconds = 0.0;
-  flat.node.alpha_seconds = 0.0;
-  PlanOptions levels = flat;
-  levels.ranks_per_node = 4;
-  for (const int pr : {1, 2, 4, 8}) {
-    expect_near(seconds(Strategy::grid, pr, levels), seconds(Strategy::grid, pr, flat));
-  }
 }
 
 TEST(PlanTest, SplitLayersTakeLessMemory) {
@@ -271,6 +237,7 @@ TEST(PlanTest, RefusesWhatCannotRun) {
     EXPECT_EQ(refused.empty(), words.empty()) << refused;
   }
 }
+
 TEST(PlanTest, RanksUsableGridsFirstAndFastOnesBeforeSlow) {
   std::vector<GridPlan> plans = {{.pr = 1, .communication_seconds = 1.0, .refused = "no"},
                                  {.pr = 2, .communication_seconds = 3.0},
@@ -282,22 +249,19 @@ TEST(PlanTest, RanksUsableGridsFirstAndFastOnesBeforeSlow) {
 }
 
 TEST(PlanTest, RefusesOptionsThatMakeNoSense) {
-  const auto planning = [](PlanOptions options) {
-    return [options] { (void)plan(small_model(), Strategy::grid, options); };
-  };
   PlanOptions uneven = job(6, 16);
   uneven.ranks_per_node = 4;
   PlanOptions without_bandwidth = job(6, 16);
   without_bandwidth.fabric.bandwidth = 0.0;
-
-  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(planning(job(0, 16))),
-              HasSubstr("one rank"));
-  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(planning(job(1, 0))),
-              HasSubstr("one sample"));
-  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(planning(uneven)),
-              HasSubstr("multiple"));
-  EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(planning(without_bandwidth)),
-              HasSubstr("bandwidth"));
+  const std::pair<PlanOptions, std::string> cases[] = {{job(0, 16), "one rank"},
+                                                       {job(1, 0), "one sample"},
+                                                       {uneven, "multiple"},
+                                                       {without_bandwidth, "bandwidth"}};
+  for (const auto& [options, words] : cases) {
+    EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                    [&, planned = options] { (void)plan(small_model(), Strategy::grid, planned); }),
+                HasSubstr(words));
+  }
 }
 
 // The results of Gholami et al. (SPAA 2018) for the AlexNet of 2012 with alpha = 2 us, 6 GB/s, fp32
@@ -349,33 +313,27 @@ TEST(PlanAlexnetTest, BatchMovesTwiceTheWeights) {
               1e-12);
 }
 
-TEST(PlanAlexnetTest, TheBestSingleGridLiesInsideAtLargeP) {
-  for (const int ranks : {64, 128, 256, 512, 1024, 2048}) {
+TEST(PlanAlexnetTest, TheBestSingleGridIsBatchOnFewRanksAndLiesInsideOnMany) {
+  for (const int ranks : {8, 16, 32, 64, 128, 256, 512, 1024, 2048}) {
+    SCOPED_TRACE(ranks);
     const GridPlan best = fastest(plans(Strategy::grid, published(ranks)));
     const GridPlan usable = fastest_usable(plans(Strategy::grid, published(ranks)));
-    EXPECT_GT(best.pr, 1) << ranks;
-    EXPECT_LT(best.pr, ranks) << ranks;
-    EXPECT_GT(usable.pr, 1) << ranks;
-    EXPECT_EQ(usable.refused, "") << ranks;
+    EXPECT_EQ(best.pr > 1, ranks >= 64);
+    EXPECT_LT(best.pr, ranks);
+    if (ranks < 64) continue;
+    EXPECT_GT(usable.pr, 1);
+    EXPECT_EQ(usable.refused, "");
   }
 }
 
-TEST(PlanAlexnetTest, FewRanksStayWithBatch) {
-  for (const int ranks : {8, 16, 32}) {
-    EXPECT_EQ(fastest(plans(Strategy::grid, published(ranks))).pr, 1) << ranks;
-  }
-}
-
-TEST(PlanAlexnetTest, AllConvolutionsStayWithBatchAloneUntilP256) {
+// conv3 is the first to leave: |W| / (d + 2 e) = 884,736 / (64,896 + 2 * 43,264) = 5.8.
+TEST(PlanAlexnetTest, LateConvolutionsLeaveBatchWhenFewSamplesAreLeft) {
   for (const int ranks : {8, 16, 32, 64, 128, 256}) {
     EXPECT_THAT(first_of(chosen_alone(published(ranks)), convolutions), testing::Each(1)) << ranks;
   }
-}
-
-// conv3, the first to leave: |W| / (d + 2 e) = 884,736 / (64,896 + 2 * 43,264) = 5.8.
-TEST(PlanAlexnetTest, LateConvolutionsLeaveBatchWhenFewSamplesAreLeft) {
-  EXPECT_THAT(first_of(chosen_alone(published(512)), convolutions), ElementsAre(1, 1, 2, 2, 2));
-  EXPECT_THAT(first_of(chosen_alone(published(1024)), convolutions), ElementsAre(1, 1, 2, 2, 2));
+  for (const int ranks : {512, 1024}) {
+    EXPECT_THAT(first_of(chosen_alone(published(ranks)), convolutions), ElementsAre(1, 1, 2, 2, 2));
+  }
 }
 
 TEST(PlanAlexnetTest, FullyConnectedLayersLeaveBatchAtOnce) {

@@ -68,16 +68,16 @@ ScalingOptions on(int ranks) {
   const LinkCost link{.alpha_seconds = alpha, .bandwidth = 4.0 / beta};
   return {.first = ranks,
           .last = ranks,
-          .batch = 1,
-          .fabric = link,
-          .node = link,
-          .paths = transport::AllreducePaths("ring:0-max")};
+          .job = {.batch = 1,
+                  .fabric = link,
+                  .node = link,
+                  .paths = transport::AllreducePaths("ring:0-max")}};
 }
 
 // Over a thousand times faster links the latency counts.
 ScalingOptions hurried(ScalingOptions options) {
-  options.fabric.bandwidth *= 1e3;
-  options.paths = transport::AllreducePaths("rd:0-max");
+  options.job.fabric.bandwidth *= 1e3;
+  options.job.paths = transport::AllreducePaths("rd:0-max");
   return options;
 }
 
@@ -112,8 +112,8 @@ constexpr double node_alpha = 0.25;
 
 ScalingOptions on_nodes(int ranks, int ranks_per_node) {
   ScalingOptions options = on(ranks);
-  options.ranks_per_node = ranks_per_node;
-  options.node = {.alpha_seconds = node_alpha, .bandwidth = 40.0 / beta};
+  options.job.ranks_per_node = ranks_per_node;
+  options.job.node = {.alpha_seconds = node_alpha, .bandwidth = 40.0 / beta};
   return options;
 }
 
@@ -153,7 +153,7 @@ TEST(ScalingTest, BackwardHidesReductions) {
   const double fc = fc_final + allreduce2(connected);
   const double reduced = fc + 2 * allreduce2(convolution) + update;
   ScalingOptions narrow = on(2);
-  narrow.gradient_type = tensor::DataType::bf16;
+  narrow.job.gradient_type = tensor::DataType::bf16;
   const double half = fc_final + allreduce2(connected / 2) + 2 * allreduce2(convolution / 2);
   expect_steps({{"synchronous", on(2), reduced},
                 {"synchronous", hurried(on(2)), end + doubling2(convolution) + update},
@@ -169,7 +169,7 @@ TEST(ScalingTest, BackwardHidesReductions) {
 TEST(ScalingTest, ADividedUpdateGathersItsParametersDuringForward) {
   const double half = allreduce2(connected) / 2 + allreduce2(convolution);
   ScalingOptions fast = on(2);
-  fast.fabric = fast.node = {.alpha_seconds = 0.125, .bandwidth = 4.0 * 1e3 / beta};
+  fast.job.fabric = fast.job.node = {.alpha_seconds = 0.125, .bandwidth = 4.0 * 1e3 / beta};
   const double fast_half = 0.125 + 1e-3 * beta * convolution / 2;
   expect_steps({{"sharded", on(2), std::max(end, fc_final + half) + update / 2 + half - 2.0},
                 {"sharded", fast, end + fast_half + update / 2 + fast_half}});
@@ -211,7 +211,7 @@ TEST(ScalingTest, AveragesAreSharedByTheStepsOfARound) {
   const double part = std::max(0.0, allreduce4(all / 4) - alone);
   const double levels = 2 * allreduce2(all) + allreduce4(all) + allreduce8(all);
   ScalingOptions adam = on(4);
-  adam.optimizer_elements = 2;
+  adam.job.optimizer_elements = 2;
   const std::string steps = "k_step period=8 ";
   const std::string groups = "hierarchical period=8 ";
   expect_steps({
@@ -243,7 +243,7 @@ TEST(ScalingTest, RanksOfANodeShareItsPort) {
   const double latency = end + update + 2 * node_alpha;
   const double inside = latency + 0.1 * beta * all * (0.75 + 1.0);
   const auto with_port = [](double factor, ScalingOptions options) {
-    options.port_bandwidth = factor * options.fabric.bandwidth;
+    options.job.port_bandwidth = factor * options.job.fabric.bandwidth;
     return options;
   };
   const ScalingOptions nodes = on_nodes(4, 2);
@@ -261,9 +261,9 @@ TEST(ScalingTest, WorkersComputeUntilTheTokenComes) {
   ASSERT_GT(4 * turn, end + update);
   const double mini_batches = (4 * turn - update) / end;
   ScalingOptions slow = on(2);
-  slow.batch = 100;
+  slow.job.batch = 100;
   ScalingOptions adam = on_nodes(8, 4);
-  adam.optimizer_elements = 2;
+  adam.job.optimizer_elements = 2;
   const double inside = 8 * update + 6 * node_alpha;  // 6 of 8 handovers stay on a node
   expect_steps({{"cyclic delay=fixed", on(4), 4 * turn},
                 {"cyclic", on(4), 4 * turn / mini_batches},
@@ -280,7 +280,7 @@ TEST(ScalingTest, WorkersComputeUntilTheTokenComes) {
 TEST(ScalingTest, WeakScalingKeepsARanksBatch) {
   ScalingOptions options = on(1);
   options.last = 5;
-  options.batch = 3;
+  options.job.batch = 3;
 
   const auto points = predict_scaling(model(), scheme("synchronous"), options, HandCosts());
 
@@ -298,7 +298,7 @@ TEST(ScalingTest, WeakScalingKeepsARanksBatch) {
 TEST(ScalingTest, StrongScalingKeepsTheGlobalBatch) {
   ScalingOptions options = on(1);
   options.last = 4;
-  options.batch = 3;
+  options.job.batch = 3;
   options.fixed = FixedBatch::global;
 
   const auto points = predict_scaling(model(), scheme("k_step"), options, HandCosts());
@@ -313,10 +313,10 @@ TEST(ScalingTest, StrongScalingKeepsTheGlobalBatch) {
 // a reduction.
 TEST(ScalingTest, OnlyTheLastMicroBatchHidesReductions) {
   ScalingOptions options = on(2);
-  options.batch = 8;
+  options.job.batch = 8;
   expect_near(step(scheme("synchronous"), options), 8 * end + allreduce2(convolution) + update);
 
-  options.micro_batches = 8;
+  options.job.micro_batches = 8;
   const double reductions = allreduce2(connected) + 2 * allreduce2(convolution);
   const auto point = predict_scaling(model(), scheme("synchronous"), options, HandCosts()).front();
   expect_near(point.step_seconds, 7 * end + fc_final + reductions + update);
@@ -328,25 +328,25 @@ TEST(ScalingTest, OnlyTheLastMicroBatchHidesReductions) {
 TEST(ScalingTest, TheFirstMicroBatchWaitsForParameters) {
   ScalingOptions options = on(2);
   const double alone = step(scheme("sharded"), options);
-  options.batch = 3;
-  options.micro_batches = 3;
+  options.job.batch = 3;
+  options.job.micro_batches = 3;
   expect_near(step(scheme("sharded"), options), 2 * end + alone);
 
-  options.batch = 2;
-  options.micro_batches = 1;
+  options.job.batch = 2;
+  options.job.micro_batches = 1;
   const double of_two = step(scheme("sharded"), options);
-  options.batch = 5;  // one sample, then two and two
-  options.micro_batches = 3;
+  options.job.batch = 5;  // one sample, then two and two
+  options.job.micro_batches = 3;
   EXPECT_GT(step(scheme("sharded"), options), (1 + 2) * end + of_two);
 }
 
 // One, two and two of five samples.
 TEST(ScalingTest, TheLastMicroBatchIsNotTheSmaller) {
   ScalingOptions options = on(2);
-  options.batch = 2;
+  options.job.batch = 2;
   const double of_two = step(scheme("synchronous"), options);
-  options.batch = 5;
-  options.micro_batches = 3;
+  options.job.batch = 5;
+  options.job.micro_batches = 3;
   expect_near(step(scheme("synchronous"), options), (1 + 2) * end + of_two);
   EXPECT_THAT(samples_of_ranks(options), testing::ElementsAre(2, 1, 2, 1));
 }
@@ -355,9 +355,9 @@ TEST(ScalingTest, TheLastMicroBatchIsNotTheSmaller) {
 TEST(ScalingTest, EveryMicroBatchHasASample) {
   ScalingOptions options = on(1);
   options.last = 8;
-  options.batch = 8;
+  options.job.batch = 8;
   options.fixed = FixedBatch::global;
-  options.micro_batches = 2;
+  options.job.micro_batches = 2;
   EXPECT_EQ(predict_scaling(model(), scheme("k_step"), options, HandCosts()).size(), 3U);
   EXPECT_THAT(samples_of_ranks(options), testing::ElementsAre(4, 4, 2, 1));
 }
@@ -373,7 +373,7 @@ TEST(ScalingTest, ComparesWithOneRankWhereverTheRangeBegins) {
 TEST(ScalingTest, RanksComputeMoreSlowlyBesideOthers) {
   ScalingOptions options = on(1);
   options.last = 2;
-  options.slowdown = 1.5;
+  options.job.slowdown = 1.5;
   options = hurried(options);
 
   const auto points = predict_scaling(model(), scheme("k_step"), options, HandCosts());
@@ -428,9 +428,10 @@ TEST(ScalingTest, RefusesOptionsThatMakeNoSense) {
       {"synchronous", [](auto& o) { o.first = 4; }, "not behind their end"},
       {"lazy", [](auto& o) { o.tau = 0.5; }, "at least one iteration"},
       {"lazy", [](auto& o) { o.tau = 17.0; }, "longer than update.max_interval"},
-      {"k_step", [](auto& o) { o.port_bandwidth = -1.0; }, "port_bandwidth"},
+      {"k_step", [](auto& o) { o.job.port_bandwidth = -1.0; }, "port_bandwidth"},
       {"synchronous", [](auto& o) { o.fixed = FixedBatch::global; }, "no sample for each"},
-      {"k_step", [](auto& o) { o.fixed = FixedBatch::global, o.batch = o.micro_batches = 2; },
+      {"k_step",
+       [](auto& o) { o.fixed = FixedBatch::global, o.job.batch = o.job.micro_batches = 2; },
        "micro-batches are more than"},
       {"lary", [](auto&) {}, "no scheme is called lary"},
   };

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -64,31 +65,17 @@ TEST(WorldCostsTest, OneRankHasNothingToMeasure) {
   });
 }
 
-/// By rank, the node that it is on.
-int per_node(const std::vector<int>& nodes) {
-  std::vector<transport::RankInfo> ranks;
-  for (const int node : nodes) ranks.push_back({.node = node});
-  return ranks_per_node(ranks);
-}
-
-TEST(RanksPerNodeTest, AreAllOnOneNode) {
-  EXPECT_EQ(per_node({0}), 1);
-  EXPECT_EQ(per_node({0, 0, 0, 0}), 4);
-}
-
-TEST(RanksPerNodeTest, AreThoseOfEachNodeWhereNodesAreAlike) {
-  EXPECT_EQ(per_node({0, 0, 1, 1, 2, 2}), 2);
-  EXPECT_EQ(per_node({0, 1, 2}), 1);
-}
-
-TEST(RanksPerNodeTest, AreOneWhereNodesDiffer) {
-  EXPECT_EQ(per_node({0, 0, 0, 1}), 1);
-  EXPECT_EQ(per_node({0, 0, 0, 1, 1}), 1);
-}
-
-TEST(RanksPerNodeTest, AreOneWhereRanksAreDealtInTurn) {
-  EXPECT_EQ(per_node({0, 1, 0, 1}), 1);
-  EXPECT_EQ(per_node({0, 1, 1, 0}), 1);
+// All on one node; where nodes are alike, those of each; one where nodes differ, or ranks are dealt
+// out in turn.
+TEST(WorldCostsTest, RanksPerNodeAreEqualBlocks) {
+  const std::pair<std::vector<int>, int> cases[] = {
+      {{0}, 1},          {{0, 0, 0, 0}, 4},    {{0, 0, 1, 1, 2, 2}, 2}, {{0, 1, 2}, 1},
+      {{0, 0, 0, 1}, 1}, {{0, 0, 0, 1, 1}, 1}, {{0, 1, 0, 1}, 1},       {{0, 1, 1, 0}, 1}};
+  for (const auto& [nodes, expected] : cases) {
+    std::vector<transport::RankInfo> ranks;
+    for (const int node : nodes) ranks.push_back({.node = node});
+    EXPECT_EQ(ranks_per_node(ranks), expected) << testing::PrintToString(nodes);
+  }
 }
 
 // 4,000 threads of each of two ranks.

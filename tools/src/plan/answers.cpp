@@ -267,18 +267,10 @@ void refuse_tau(const PlanRequest& request, const train::Experiment::Update& upd
 
 train::ScalingOptions scaling_options(const PlanJob& job) {
   const PlanRequest& request = job.request;
-  train::ScalingOptions options{.batch = job.experiment.train.global_batch,
-                                .fabric = job.plan.fabric,
-                                .node = job.plan.node,
-                                .ranks_per_node = job.plan.ranks_per_node,
-                                .port_bandwidth = job.plan.port_bandwidth,
-                                .paths = job.plan.paths,
-                                .optimizer_elements = job.plan.optimizer_elements,
-                                .gradient_type = job.plan.gradient_type,
-                                .micro_batches = job.plan.micro_batches};
+  train::ScalingOptions options{.job = job.plan};
   read_range(request.scaling, options);
   if (request.fixed_global_batch) options.fixed = train::FixedBatch::global;
-  if (request.batch_per_rank > 0) options.batch = request.batch_per_rank;
+  if (request.batch_per_rank > 0) options.job.batch = request.batch_per_rank;
   const train::Experiment::Update& update = job.experiment.update;
   if (train::has_mean_period(update)) {
     options.tau = tau_of(request, update);
@@ -315,9 +307,9 @@ void predict_scaling(const PlanJob& job) {
   if (job.request.format == Format::text) {
     const bool strong = options.fixed == train::FixedBatch::global;
     fmt::print("{}, {}, {} samples {}; {} per node; {}\n", job.model.name,
-               job.experiment.update.scheme, options.batch,
+               job.experiment.update.scheme, options.job.batch,
                strong ? "of all ranks (strong scaling)" : "of each rank (weak scaling)",
-               options.ranks_per_node, text_of_links(job.plan, points.back().ranks));
+               job.plan.ranks_per_node, text_of_links(job.plan, points.back().ranks));
   }
   fmt::print("{}", scaling_table(points).in(job.request.format));
 }

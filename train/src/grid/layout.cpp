@@ -15,12 +15,13 @@ int turned_block(int place, int turn, int parts) {
   return static_cast<int>(std::int64_t{place} * turn % (parts - 1));
 }
 
-// Which block of its replica's samples a position holds; 0 where the replica holds them together.
-int block_within(const ValueLayout& layout, const ProcessGrid& grid, int position) {
-  if (layout.kind == SplitKind::replica) return 0;
+// The block that a rank holds. The blocks of a replica are side by side, also where samples are cut
+// further; a replica that holds its samples together has one.
+int block_of(const ValueLayout& layout, const ProcessGrid& grid, int rank) {
+  if (layout.kind == SplitKind::replica) return grid.replica_of(rank);
   const int parts = channel_parts(layout, grid);
-  const int place = position % parts;
-  return position - place + turned_block(place, layout.turn, parts);
+  const int place = grid.position_of(rank) % parts;
+  return rank - place + turned_block(place, layout.turn, parts);
 }
 
 }  // namespace
@@ -40,34 +41,30 @@ Parts parts_of(const ValueLayout& layout, const ProcessGrid& grid) {
   return {.n = grid.pc, .h = layout.h, .w = layout.w, .c = channel_parts(layout, grid)};
 }
 
-// Blocks are numbered with those of one replica side by side, also where samples are cut further.
 Partition partition_of(const ValueLayout& layout, const tensor::Shape& extents,
                        const ProcessGrid& grid) {
-  const Parts parts = parts_of(layout, grid);
-  const int within = parts.blocks() / grid.pc;
   std::vector<int> block_of_rank;
   block_of_rank.reserve(static_cast<std::size_t>(grid.ranks()));
   for (int rank = 0; rank < grid.ranks(); ++rank) {
-    const int block = block_within(layout, grid, grid.position_of(rank));
-    block_of_rank.push_back(grid.replica_of(rank) * within + block);
+    block_of_rank.push_back(block_of(layout, grid, rank));
   }
-  return {extents, parts, std::move(block_of_rank)};
+  return {extents, parts_of(layout, grid), std::move(block_of_rank)};
 }
 
+// The block number is taken apart, with c fastest: n, then h, then w, then c.
+Box box_of_block(const tensor::Shape& extents, const Parts& parts, int block) {
+  const int column = block / parts.c;
+  const int row = column / parts.w;
+  return {even_range(extents.n, parts.n, row / parts.h),
+          even_range(extents.h, parts.h, row % parts.h),
+          even_range(extents.w, parts.w, column % parts.w),
+          even_range(extents.c, parts.c, block % parts.c)};
+}
+
+// Without the map of all ranks: a search asks for many thousand boxes.
 Box box_of(const ValueLayout& layout, const tensor::Shape& extents, const ProcessGrid& grid,
            int rank) {
-  const Parts parts = parts_of(layout, grid);
-  const int block = block_within(layout, grid, grid.position_of(rank));
-  // Without the map of all ranks: a search asks for many thousand boxes.
-  const bool over_all = layout.kind == SplitKind::sample;
-  Box box = whole(extents);
-  box.n = even_range(extents.n, parts.n, over_all ? rank : grid.replica_of(rank));
-  if (over_all) return box;
-  const int tile = block / parts.c;
-  box.h = even_range(extents.h, parts.h, tile / parts.w);
-  box.w = even_range(extents.w, parts.w, tile % parts.w);
-  box.c = even_range(extents.c, parts.c, block % parts.c);
-  return box;
+  return box_of_block(extents, parts_of(layout, grid), block_of(layout, grid, rank));
 }
 
 tensor::Shape largest_box(const ValueLayout& layout, const tensor::Shape& extents,

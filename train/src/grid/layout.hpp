@@ -45,6 +45,9 @@ struct ValueLayout {
 [[nodiscard]] Partition partition_of(const ValueLayout& layout, const tensor::Shape& extents,
                                      const ProcessGrid& grid);
 
+// One block of an array that is cut so: Partition::box().
+[[nodiscard]] Box box_of_block(const tensor::Shape& extents, const Parts& parts, int block);
+
 // The box that a rank holds: box_of() of the Partition.
 [[nodiscard]] Box box_of(const ValueLayout& layout, const tensor::Shape& extents,
                          const ProcessGrid& grid, int rank);

@@ -16,6 +16,8 @@
 
 #include <rondo/train/partition.hpp>
 
+#include "grid/layout.hpp"
+
 namespace rondo::train {
 namespace {
 
@@ -119,18 +121,12 @@ int Partition::block_of(int rank) const {
   return block_of_rank_[static_cast<std::size_t>(rank)];
 }
 
-// The block number is taken apart, with c fastest: n, then h, then w, then c.
 Box Partition::box(int block) const {
   if (block < 0 || block >= blocks()) {
     throw std::out_of_range("partition: block " + std::to_string(block) + " of " +
                             std::to_string(blocks()));
   }
-  const int column = block / parts_.c;
-  const int row = column / parts_.w;
-  return {even_range(extents_.n, parts_.n, row / parts_.h),
-          even_range(extents_.h, parts_.h, row % parts_.h),
-          even_range(extents_.w, parts_.w, column % parts_.w),
-          even_range(extents_.c, parts_.c, block % parts_.c)};
+  return box_of_block(extents_, parts_, block);
 }
 
 std::span<const int> Partition::ranks_of(int block) const {

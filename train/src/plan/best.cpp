@@ -55,9 +55,9 @@ void add_up(BestPlan& plan) {
 
 void describe(const GridJob& job, const FoundLayouts& found, BestPlan& plan) {
   for (std::size_t i = 0; i < found.layers.size(); ++i) {
-    const JobLayer layer = layer_of(job, i);
-    if (!layer.has_split()) continue;
-    plan.layers.push_back({.name = layer.spec.name, .split = found.layers[i].option.split});
+    plan.splits.push_back(found.layers[i].option.split);
+    const LayerSpec& layer = job.model.layers[i];
+    if (has_weights(layer)) plan.layers.push_back({.name = layer.name, .split = plan.splits[i]});
   }
   const std::vector<std::size_t> owners = owners_of(job.model);
   const double passes = passes_of(job.options);
@@ -65,7 +65,7 @@ void describe(const GridJob& job, const FoundLayouts& found, BestPlan& plan) {
     const LayerOption& option = found.layers[i].option;
     BestLayer& counted = plan.layers[owners[i + 1]];
     counted.compute_seconds += passes * option.compute.total();
-    counted.exchange_seconds += passes * option.exchange.total();
+    counted.exchange_seconds += passes * option.exchange.seconds();
     counted.reduction_seconds += option.reduction;
     counted.redistribution_seconds += passes * found.layers[i].redistribution;
   }
@@ -118,32 +118,31 @@ class GridPlanner {
     options.memory_limit = most_bytes;
     const GridJob job{
         .model = job_.model, .options = options, .grid = job_.grid, .shapes = job_.shapes};
-    const std::optional<FittingLayouts> found = search_layouts_of(job);
+    const std::optional<FoundLayouts> found = search_layouts_of(job);
     if (!found) return std::nullopt;
     Candidate candidate{.plan = {.grid = job_.grid},
                         .searched_bytes = element_bytes * found->elements};
-    describe(job_, found->layouts, candidate.plan);
+    describe(job_, *found, candidate.plan);
     candidate.plan.overlapped_seconds = step_seconds(job, *found);
-    candidate.plan.bytes_per_rank = rank_bytes(
-        kernels_, job_.model, layer_splits(job_.model, candidate.plan), job_.grid, job_.options);
+    candidate.plan.bytes_per_rank =
+        rank_bytes(kernels_, job_.model, candidate.plan.splits, job_.grid, job_.options);
     return candidate;
   }
 
-  static double step_seconds(const GridJob& job, const FittingLayouts& found) {
-    return job.options.bucket_bytes > 0 ? bucketed_seconds(job, found.layouts)
-                                        : found.layouts.seconds;
+  static double step_seconds(const GridJob& job, const FoundLayouts& found) {
+    return job.options.bucket_bytes > 0 ? bucketed_seconds(job, found) : found.seconds;
   }
 
   // The search takes exchanges to disturb no reductions; or, the second time, to keep the port busy
   // beside all of them. Either may find the faster step.
-  [[nodiscard]] std::optional<FittingLayouts> search_layouts_of(const GridJob& job) const {
-    std::optional<FittingLayouts> found = search_within_memory(job, layouts_, costs_);
+  [[nodiscard]] std::optional<FoundLayouts> search_layouts_of(const GridJob& job) const {
+    std::optional<FoundLayouts> found = search_within_memory(job, layouts_, costs_);
     const bool shares_ports = job.options.bucket_bytes > 0 && job.grid.pr > 1 &&
                               job.grid.ranks() > job.options.ranks_per_node;
     if (!found || !shares_ports) return found;
     GridJob counting = job;
     counting.counts_ports = true;
-    std::optional<FittingLayouts> other = search_within_memory(counting, layouts_, costs_);
+    std::optional<FoundLayouts> other = search_within_memory(counting, layouts_, costs_);
     return other && step_seconds(job, *other) < step_seconds(job, *found) ? other : found;
   }
 
@@ -183,24 +182,9 @@ class GridPlanner {
   std::vector<ValueLayout> layouts_;
 };
 
-// The split of every layer: layers without a split of their own lie as what they read.
-std::vector<LayerSplit> all_splits(const GridJob& job, const BestPlan& plan) {
-  std::vector<LayerSplit> splits;
-  std::size_t next = 0;
-  std::vector<ValueLayout> lies(job.model.layers.size() + 1);  // by value
-  for (std::size_t i = 0; i < job.model.layers.size(); ++i) {
-    const JobLayer layer = layer_of(job, i);
-    const LayerSplit own = layer.has_split() ? plan.layers[next++].split : LayerSplit{};
-    const ValueLayout x = layout_read_by(layer.spec, own, lies[layer.spec.inputs[0]]);
-    splits.push_back(layer.has_split() ? own : split_like(x));
-    lies[i + 1] = layout_written_by(layer.spec, splits.back(), x);
-  }
-  return splits;
-}
-
 // How many parameters the rank updates that updates most.
 std::size_t updated_parameters(const GridJob& job, const BestPlan& plan) {
-  const std::vector<LayerSplit> splits = all_splits(job, plan);
+  const std::vector<LayerSplit>& splits = plan.splits;
   const std::vector<ParameterBlock> blocks = layout_of(job.model).blocks;
   std::int64_t parameters = 0;
   for (std::size_t i = 0; i < splits.size(); ++i) {
@@ -219,7 +203,8 @@ std::size_t updated_parameters(const GridJob& job, const BestPlan& plan) {
 std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
                                  const ComputeCosts& costs) {
   check(options);
-  if (weight_layers(model).empty()) throw std::invalid_argument("plan: nothing to split");
+  const bool splits = std::ranges::any_of(model.layers, has_weights);
+  if (!splits) throw std::invalid_argument("plan: nothing to split");
   std::vector<BestPlan> plans;
   KernelMemories kernels(options.threads, options.convolution);
   for (const int pr : grid_rows(options)) {
@@ -238,12 +223,10 @@ std::vector<BestPlan> best_plans(const Model& model, const PlanOptions& options,
 
 std::vector<LocalWork> work_of(const Model& model, const PlanOptions& options,
                                const BestPlan& plan) {
-  if (plan.layers.empty()) return {};
   const GridJob job = job_of(model, options, plan.grid);
-  const std::vector<LayerSplit> splits = all_splits(job, plan);
   std::vector<LocalWork> work;
-  for (std::size_t i = 0; i < splits.size(); ++i) {
-    work.push_back(local_work(job, layer_of(job, i), splits[i]));
+  for (std::size_t i = 0; i < plan.splits.size(); ++i) {
+    work.push_back(local_work(job, layer_of(job, i), plan.splits[i]));
   }
   return work;
 }
@@ -269,15 +252,6 @@ std::vector<BestPlan> measured_best_plans(const Model& model, const PlanOptions&
     }
     if (all_known) return plans;
   }
-}
-
-std::vector<LayerSplit> layer_splits(const Model& model, const BestPlan& plan) {
-  std::vector<LayerSplit> splits(model.layers.size());
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < model.layers.size() && next < plan.layers.size(); ++i) {
-    if (model.layers[i].name == plan.layers[next].name) splits[i] = plan.layers[next++].split;
-  }
-  return splits;
 }
 
 std::string split_text(const LayerSplit& split) { return to_text(split); }

@@ -4,8 +4,11 @@
 #include "plan/closed_forms.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -16,6 +19,7 @@
 #include <rondo/train/plan.hpp>
 
 #include "layers/layer_type.hpp"
+#include "plan/grid_job.hpp"
 #include "plan/layer_costs.hpp"
 #include "plan/layout_search.hpp"
 
@@ -34,53 +38,49 @@ void check(const LinkCost& link) {
 
 }  // namespace
 
-void check(const PlanOptions& options) {
+void check_costs(const PlanOptions& options) {
   check(options.fabric);
   check(options.node);
   require_option(options.port_bandwidth >= 0.0, "port_bandwidth must be at least 0");
-  require_option(options.ranks >= 1, "needs at least one rank");
   require_option(options.batch >= 1, "needs at least one sample in a step");
-  require_option(options.flops >= 0.0, "flops must be at least 0");
   require_option(options.optimizer_elements >= 0, "optimizer_elements must be at least 0");
-  require_option(!options.divides_optimizer || options.update_bytes,
-                 "divides_optimizer needs update_bytes, which says how large a share is");
   require_option(options.micro_batches >= 1, "needs at least one micro-batch");
   require_option(options.micro_batches <= options.batch, "micro-batches must have samples");
-  require_option(options.threads >= 1, "needs at least one thread of a rank");
-  require_option(options.bucket_bytes >= 0, "bucket_bytes must be at least 0");
   require_option(options.slowdown >= 1.0, "a slowdown must be at least 1");
   require_option(options.ranks_per_node >= 1, "needs at least one rank per node");
+}
+
+void check(const PlanOptions& options) {
+  check_costs(options);
+  require_option(options.ranks >= 1, "needs at least one rank");
+  require_option(options.flops >= 0.0, "flops must be at least 0");
+  require_option(!options.divides_optimizer || options.update_bytes,
+                 "divides_optimizer needs update_bytes, which says how large a share is");
+  require_option(options.threads >= 1, "needs at least one thread of a rank");
+  require_option(options.bucket_bytes >= 0, "bucket_bytes must be at least 0");
   require_option(options.ranks % options.ranks_per_node == 0,
                  "ranks must be a multiple of the ranks per node");
 }
 
-std::vector<WeightLayer> weight_layers(const Model& model) {
-  const std::vector<tensor::Shape> shapes = shapes_of(model, 1);
-  std::vector<WeightLayer> layers;
-  for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const LayerSpec& spec = model.layers[i];
-    if (!has_weights(spec)) continue;
-    const tensor::Shape& x = shapes[spec.inputs[0]];
-    WeightLayer layer{.weights = spec.kind->weights(x), .x = x, .y = shapes[i + 1]};
-    if (const auto windows = spec.kind->windows()) layer.kernel = windows->h.kernel;
-    if (is_fully_connected(spec)) {  // it sees its input as one pixel
-      layer.fully_connected = true;
-      layer.x = {1, 1, 1, x.image()};
-    }
-    layer.name = spec.name;
-    layer.first = layers.empty();
-    layer.inputs = layer.x.image();
-    layer.outputs = layer.y.image();
-    layers.push_back(std::move(layer));
+namespace {
+
+// Convolutions and fully connected layers, for one sample: biases count as nothing, and a fully
+// connected layer sees its input as one pixel.
+std::vector<JobLayer> weight_layers(const GridJob& job) {
+  std::vector<JobLayer> layers;
+  for (std::size_t i = 0; i < job.model.layers.size(); ++i) {
+    JobLayer layer = layer_of(job, i);
+    if (!layer.has_split()) continue;
+    layer.input_gradient = !layers.empty();  // nobody needs that of the first one
+    layers.push_back(layer);
   }
   return layers;
 }
 
-namespace {
-
-// Samples of a column of the grid, on average.
-double samples_of(const FormSplit& split, const PlanOptions& options) {
-  return static_cast<double>(options.batch) / split.pc;
+// The rows and columns that a kernel reads beyond its part.
+std::int64_t halo_of(const JobLayer& layer) {
+  const std::optional<Windows> windows = windows_if_any(layer);
+  return windows ? windows->h.kernel / 2 : 0;
 }
 
 // Seconds to reduce the gradients of so many weights over the ranks that hold the same ones.
@@ -90,64 +90,61 @@ double gradients_seconds(double weights, ProcessGroup group, const PlanOptions& 
 
 // Forward: allgather Y. Backward: allreduce dX over the same ranks, a sum in fp32, and dW over the
 // others.
-double grid_seconds(const WeightLayer& layer, const FormSplit& split, const PlanOptions& options) {
+double grid_seconds(const JobLayer& layer, const LayerPlan& split, const PlanOptions& options) {
   const ProcessGroup rows{.size = split.pr, .stride = 1};
   const ProcessGroup columns{.size = split.pc, .stride = split.pr};
-  const double samples = samples_of(split, options);
-  const auto elements = [&](std::int64_t per_sample) {
-    return samples * static_cast<double>(per_sample);
+  const auto elements = [&](const tensor::Shape& value) {
+    return static_cast<double>(options.batch) / split.pc * static_cast<double>(value.image());
   };
-  const double gathered = in_f32(elements(layer.outputs), options.type);
-  double seconds = collective_seconds(gathered, rows, options);
-  if (!layer.first) seconds += 2.0 * collective_seconds(elements(layer.inputs), rows, options);
-  const double weights = static_cast<double>(layer.weights) / split.pr;
+  double seconds = collective_seconds(in_f32(elements(layer.y), options.type), rows, options);
+  if (layer.input_gradient) {
+    seconds += 2.0 * collective_seconds(elements(layer.x), rows, options);
+  }
+  const double weights = static_cast<double>(weights_of(layer)) / split.pr;
   return seconds + gradients_seconds(weights, columns, options);
 }
 
 // Halos of x before forward, of dy before backward-data; dW over all ranks.
-double domain_seconds(const WeightLayer& layer, const FormSplit& split,
-                      const PlanOptions& options) {
+double domain_seconds(const JobLayer& layer, const LayerPlan& split, const PlanOptions& options) {
   const ProcessGroup rows{.size = split.pr, .stride = 1};
-  const double samples = samples_of(split, options);
-  const auto halo = [&](const tensor::Shape& shape) {
-    return in_f32(samples * static_cast<double>(shape.w * shape.c * (layer.kernel / 2)),
-                  options.type);
+  const auto halo = [&](const tensor::Shape& value) {
+    const double samples = static_cast<double>(options.batch) / split.pc;
+    const double elements = samples * static_cast<double>(value.w * value.c * halo_of(layer));
+    return halo_seconds(in_f32(elements, options.type), rows, options);
   };
-  double seconds = halo_seconds(halo(layer.x), rows, options);
-  if (!layer.first) seconds += halo_seconds(halo(layer.y), rows, options);
+  const double halos = halo(layer.x) + (layer.input_gradient ? halo(layer.y) : 0.0);
   const ProcessGroup all{.size = options.ranks, .stride = 1};
-  return seconds + gradients_seconds(static_cast<double>(layer.weights), all, options);
+  return halos + gradients_seconds(static_cast<double>(weights_of(layer)), all, options);
 }
 
-}  // namespace
-
-double layer_seconds(const WeightLayer& layer, const FormSplit& split, const PlanOptions& options) {
+// The terms of the closed form that belong to this layer.
+double layer_seconds(const JobLayer& layer, const LayerPlan& split, const PlanOptions& options) {
   return split.domain ? domain_seconds(layer, split, options) : grid_seconds(layer, split, options);
 }
 
 // Forward, backward-weights and, but for the first layer, backward-data: each multiplies and adds
-// every weight once per position of the output.
-double layer_flops(const WeightLayer& layer) {
-  const double pass = 2.0 * static_cast<double>(layer.weights * layer.y.h * layer.y.w);
-  return layer.first ? 2.0 * pass : 3.0 * pass;
+// every weight once per position of the output of a sample.
+double layer_flops(const JobLayer& layer) {
+  const double pass = 2.0 * static_cast<double>(weights_of(layer) * layer.y.h * layer.y.w);
+  return layer.input_gradient ? 3.0 * pass : 2.0 * pass;
 }
 
-FormSplit split_of(const WeightLayer& layer, Strategy strategy, int pr, int pc,
-                   const PlanOptions& options) {
-  const FormSplit grid{.domain = false, .pr = pr, .pc = pc};
-  if (strategy == Strategy::domain) return {.domain = true, .pr = pr, .pc = pc};
-  if (strategy != Strategy::integrated || layer.fully_connected) return grid;
+// How `strategy` splits the layer on the grid pr x pc. Split by batch it is a grid with pr = 1.
+LayerPlan split_of(const JobLayer& layer, Strategy strategy, int pr, const PlanOptions& options) {
+  LayerPlan split{.name = layer.spec.name, .pr = pr, .pc = options.ranks / pr};
+  split.domain = strategy == Strategy::domain;
+  if (strategy != Strategy::integrated || layer.is_fully_connected()) return split;
   // Integrated parallelism: convolutions by samples as long as every rank has one, by rows beyond
   // that.
-  if (options.ranks <= options.batch) return {.domain = false, .pr = 1, .pc = options.ranks};
-  return {.domain = true, .pr = pr, .pc = pc};
+  split.domain = options.ranks > options.batch;
+  if (!split.domain) split.pr = 1;
+  split.pc = options.ranks / split.pr;
+  return split;
 }
-
-namespace {
 
 // Samples that the first replica has of a step; none has more.
 std::int64_t share_of(int replicas, const PlanOptions& options) {
-  return (options.batch + replicas - 1) / replicas;
+  return largest_part(options.batch, replicas);
 }
 
 }  // namespace
@@ -164,52 +161,50 @@ std::vector<int> grid_rows(const PlanOptions& options) {
   return rows;
 }
 
-// For the reader of the table: which grid this one layer would like best.
-int cheapest_pr(const WeightLayer& layer, const PlanOptions& options) {
+namespace {
+
+// For the reader of the table: the P_r with the least grid terms of this layer alone, the smaller
+// of equal ones.
+int cheapest_pr(const JobLayer& layer, const PlanOptions& options) {
   int best = options.ranks;
   double least = std::numeric_limits<double>::infinity();
   for (const int pr : grid_rows(options)) {
-    const FormSplit split{.domain = false, .pr = pr, .pc = options.ranks / pr};
-    const double seconds = layer_seconds(layer, split, options);
-    if (seconds < least) {
-      least = seconds;
-      best = pr;
-    }
+    const double seconds =
+        layer_seconds(layer, split_of(layer, Strategy::grid, pr, options), options);
+    if (seconds >= least) continue;
+    least = seconds;
+    best = pr;
   }
   return best;
 }
 
-namespace {
-
 // A layer that is not split has as few filters as the model says; nothing better is to be had.
-std::string complaint(const WeightLayer& layer, const FormSplit& split,
-                      const PlanOptions& options) {
+std::string complaint(const JobLayer& layer, const LayerPlan& split, const PlanOptions& options) {
   const std::int64_t samples = share_of(split.pc, options);
   if (samples < options.micro_batches) {
-    return fmt::format("{}: {} micro-batches are more than the {} samples of a rank", layer.name,
+    return fmt::format("{}: {} micro-batches are more than the {} samples of a rank", split.name,
                        options.micro_batches, samples);
   }
   if (split.pr == 1) return {};
   if (!split.domain) {
     if (options.whole_layers) {
-      return fmt::format("{}: its update needs the whole layer on every rank", layer.name);
+      return fmt::format("{}: its update needs the whole layer on every rank", split.name);
     }
     const std::int64_t filters = layer.y.c / split.pr;
     if (filters >= least_channels) return {};
-    return fmt::format("{}: {} filters over {} ranks leave {} each, fewer than {}", layer.name,
+    return fmt::format("{}: {} filters over {} ranks leave {} each, fewer than {}", split.name,
                        layer.y.c, split.pr, filters, least_channels);
   }
-  if (layer.fully_connected) return {};
-  const std::int64_t halo = layer.kernel / 2;
+  if (layer.is_fully_connected()) return {};
+  const std::int64_t halo = halo_of(layer);
   const std::int64_t rows = std::min(layer.x.h, layer.y.h);
   if (rows / split.pr >= std::max<std::int64_t>(halo, 1)) return {};
-  return fmt::format("{}: {} rows over {} ranks leave {} each, and the halo has {}", layer.name,
+  return fmt::format("{}: {} rows over {} ranks leave {} each, and the halo has {}", split.name,
                      rows, split.pr, rows / split.pr, halo);
 }
 
-}  // namespace
-
-std::string refusal_of(const std::vector<WeightLayer>& layers, const GridPlan& grid,
+// Why nobody should use this grid, as GridPlan::refused says it; empty: usable.
+std::string refusal_of(const std::vector<JobLayer>& layers, const GridPlan& grid,
                        const PlanOptions& options) {
   if (grid.pc > options.batch) {
     return fmt::format("a batch of {} leaves some of {} columns without a sample", options.batch,
@@ -220,9 +215,8 @@ std::string refusal_of(const std::vector<WeightLayer>& layers, const GridPlan& g
     return fmt::format("{} micro-batches are more than the {} samples that a replica has of a step",
                        options.micro_batches, share);
   }
-  for (const WeightLayer& layer : layers) {
-    const FormSplit split = split_of(layer, grid.strategy, grid.pr, grid.pc, options);
-    std::string reason = complaint(layer, split, options);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    std::string reason = complaint(layers[i], grid.layers[i], options);
     if (!reason.empty()) return reason;
   }
   if (options.memory_limit > 0 && grid.bytes_per_rank > options.memory_limit) {
@@ -232,8 +226,6 @@ std::string refusal_of(const std::vector<WeightLayer>& layers, const GridPlan& g
   return {};
 }
 
-namespace {
-
 // The values of P_r that a strategy allows.
 std::vector<int> rows_of(Strategy strategy, const PlanOptions& options) {
   if (strategy == Strategy::batch) return {1};
@@ -241,24 +233,15 @@ std::vector<int> rows_of(Strategy strategy, const PlanOptions& options) {
   return grid_rows(options);
 }
 
-LayerPlan plan_layer(const WeightLayer& layer, const GridPlan& grid, const PlanOptions& options) {
-  const FormSplit split = split_of(layer, grid.strategy, grid.pr, grid.pc, options);
-  return {.name = layer.name,
-          .domain = split.domain,
-          .pr = split.pr,
-          .pc = split.pc,
-          .communication_seconds = layer_seconds(layer, split, options)};
-}
-
-double compute_seconds(const std::vector<WeightLayer>& layers, const PlanOptions& options) {
+double compute_seconds(const std::vector<JobLayer>& layers, const PlanOptions& options) {
   double flops = 0.0;
-  for (const WeightLayer& layer : layers) flops += layer_flops(layer);
+  for (const JobLayer& layer : layers) flops += layer_flops(layer);
   return flops * static_cast<double>(options.batch) / options.ranks / options.flops;
 }
 
 // The same as splits of single layers, as far as a run knows it: a fully connected layer has no
 // rows and columns, and is split by samples where the form has a domain.
-LayerSplit split_on_grid(const LayerSpec& layer, const FormSplit& form, int pr) {
+LayerSplit split_on_grid(const LayerSpec& layer, const LayerPlan& form, int pr) {
   if (pr == 1 || form.pr == 1) return {.kind = SplitKind::sample};
   if (!form.domain) {
     // A convolution in groups has no such split; every grid leaves it split by samples.
@@ -269,27 +252,27 @@ LayerSplit split_on_grid(const LayerSpec& layer, const FormSplit& form, int pr) 
   return {.kind = SplitKind::space, .h = pr, .w = 1};
 }
 
-std::uint64_t bytes_on(const Model& model, const std::vector<WeightLayer>& layers,
-                       const GridPlan& grid, const PlanOptions& options, KernelMemories& kernels) {
-  std::vector<LayerSplit> splits(model.layers.size());
-  auto next = layers.begin();
-  for (std::size_t i = 0; i < splits.size(); ++i) {
-    if (!has_weights(model.layers[i])) continue;
-    const FormSplit form = split_of(*next++, grid.strategy, grid.pr, grid.pc, options);
-    splits[i] = split_on_grid(model.layers[i], form, grid.pr);
+std::uint64_t bytes_on(const Model& model, const GridPlan& grid, const PlanOptions& options,
+                       KernelMemories& kernels) {
+  std::vector<LayerSplit> splits;
+  auto next = grid.layers.begin();
+  for (const LayerSpec& layer : model.layers) {
+    splits.push_back(has_weights(layer) ? split_on_grid(layer, *next++, grid.pr) : LayerSplit{});
   }
   return rank_bytes(kernels, model, splits, {.pr = grid.pr, .pc = grid.pc}, options);
 }
 
-GridPlan plan_grid(const Model& model, const std::vector<WeightLayer>& layers, Strategy strategy,
+GridPlan plan_grid(const Model& model, const std::vector<JobLayer>& layers, Strategy strategy,
                    int pr, const PlanOptions& options, KernelMemories& kernels) {
   GridPlan grid{.strategy = strategy, .pr = pr, .pc = options.ranks / pr};
-  for (const WeightLayer& layer : layers) {
-    grid.layers.push_back(plan_layer(layer, grid, options));
-    grid.communication_seconds += grid.layers.back().communication_seconds;
+  for (const JobLayer& layer : layers) {
+    LayerPlan split = split_of(layer, strategy, pr, options);
+    split.communication_seconds = layer_seconds(layer, split, options);
+    grid.communication_seconds += split.communication_seconds;
+    grid.layers.push_back(std::move(split));
   }
   if (options.flops > 0.0) grid.compute_seconds = compute_seconds(layers, options);
-  grid.bytes_per_rank = bytes_on(model, layers, grid, options, kernels);
+  grid.bytes_per_rank = bytes_on(model, grid, options, kernels);
   grid.refused = refusal_of(layers, grid, options);
   return grid;
 }
@@ -314,7 +297,8 @@ std::string_view name_of(Strategy strategy) noexcept {
 
 std::vector<GridPlan> plan(const Model& model, Strategy strategy, const PlanOptions& options) {
   check(options);
-  const std::vector<WeightLayer> layers = weight_layers(model);
+  const GridJob job{.model = model, .options = options, .grid = {}, .shapes = shapes_of(model, 1)};
+  const std::vector<JobLayer> layers = weight_layers(job);
   std::vector<GridPlan> plans;
   KernelMemories kernels(options.threads, options.convolution);
   for (const int pr : rows_of(strategy, options)) {

@@ -6,12 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 namespace rondo::train {
 namespace {
-
-constexpr int all_positions = 16;  // up to here all ranks of a replica are looked at
 
 // How many of the parts of [0, total) have something of `range`.
 std::int64_t parts_met(std::int64_t total, int parts, Range range) {
@@ -31,15 +28,18 @@ std::int64_t blocks_met(const Parts& parts, const tensor::Shape& extents, const 
 
 }  // namespace
 
+std::set<int> positions_looked_at(int ranks) {
+  constexpr int all = 16;
+  std::set<int> positions = {0, ranks / 2, ranks - 1};
+  for (int position = 0; position < std::min(ranks, all); ++position) positions.insert(position);
+  return positions;
+}
+
 Messages redistribution_of(const ValueLayout& from, const ValueLayout& to,
                            const tensor::Shape& extents, const ProcessGrid& grid) {
-  std::set<int> positions = {0, grid.pr / 2, grid.pr - 1};
-  for (int position = 0; position < std::min(grid.pr, all_positions); ++position) {
-    positions.insert(position);
-  }
   const Parts parts = parts_of(from, grid);
   Messages most;
-  for (const int position : positions) {
+  for (const int position : positions_looked_at(grid.pr)) {
     // The last replica has the most samples, as the last part of a cut has.
     const int rank = grid.rank_at(grid.pc - 1, position);
     const Box wanted = box_of(to, extents, grid, rank);
@@ -58,7 +58,7 @@ double seconds_of(const GridJob& job, const ValueLayout& from, const ValueLayout
                   const tensor::Shape& extents) {
   Messages messages = redistribution_of(from, to, extents, job.grid);
   messages.elements = std::llround(job.in_f32(static_cast<double>(messages.elements)));
-  return messages_seconds(messages, job.replica(), job.options);
+  return messages_cost(messages, job.replica(), job.options).seconds;
 }
 
 std::vector<double> table_of(const GridJob& job, const std::vector<ValueLayout>& layouts,

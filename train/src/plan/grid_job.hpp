@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -15,9 +16,13 @@
 
 #include "grid/layout.hpp"
 #include "layers/layer_type.hpp"
-#include "plan/closed_forms.hpp"
+#include "plan/message_costs.hpp"
 
 namespace rondo::train {
+
+// The positions in a replica that stand for all: the first 16, the middle one and the last. The
+// boxes of the others are alike.
+[[nodiscard]] std::set<int> positions_looked_at(int ranks);
 
 // The messages to the rank that receives most when a value changes its layout. A few ranks of the
 // last replica stand for all: it has most samples.
@@ -40,7 +45,6 @@ struct GridJob {
   [[nodiscard]] ProcessGroup across() const noexcept {
     return {.size = grid.pc, .stride = grid.pr};
   }
-  [[nodiscard]] ProcessGroup all() const noexcept { return {.size = grid.ranks(), .stride = 1}; }
 };
 
 // Samples that all ranks together compute in one pass through the model, the most of any.

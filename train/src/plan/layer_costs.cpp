@@ -154,45 +154,44 @@ ChannelGrid parts_with_halo(const GridJob& job, const JobLayer& layer, const Lay
   return {.channels = parts, .filters = parts};
 }
 
-ExchangeSeconds window_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
-                               const Windows& windows) {
+LayerExchanges window_exchanges(const GridJob& job, const JobLayer& layer, const LayerSplit& split,
+                                const Windows& windows) {
   const std::int64_t samples = (layer.x.n + job.grid.pc - 1) / job.grid.pc;
   const ChannelGrid parts = parts_with_halo(job, layer, split);
   const std::int64_t channels = largest_part(layer.x.c, parts.channels);
   const std::int64_t filters = largest_part(layer.y.c, parts.filters);
-  const auto seconds = [&](Sent sent, std::int64_t depth) {
+  const auto cost = [&](Sent sent, std::int64_t depth) {
     const auto rows = sources_of({windows.h, layer.x.h, layer.y.h, split.h}, sent);
     const auto columns = sources_of({windows.w, layer.x.w, layer.y.w, split.w}, sent);
-    return received_seconds(
+    return received_cost(
         received_halos(job, rows, columns, samples * depth, different_replicas(job)), job.options);
   };
-  ExchangeSeconds exchange{.forward = seconds(Sent::x, channels)};
+  LayerExchanges exchange{.forward = cost(Sent::x, channels)};
   if (!layer.input_gradient) return exchange;
   if (layer.spec.kind->traits().returns_halo) {
-    exchange.dx = seconds(Sent::dx, channels);
+    exchange.dx = cost(Sent::dx, channels);
   } else {
-    exchange.halo_dy = seconds(Sent::dy, filters);
+    exchange.halo_dy = cost(Sent::dy, filters);
   }
   return exchange;
 }
 
 // Exchanges in a layer whose images are split, without those of ranks with other channels.
-ExchangeSeconds in_space_seconds(const GridJob& job, const JobLayer& layer,
-                                 const LayerSplit& split) {
+LayerExchanges in_space_exchanges(const GridJob& job, const JobLayer& layer,
+                                  const LayerSplit& split) {
   if (layer.averages_images()) {
     const double elements = static_cast<double>(layer.y.size()) / job.grid.pc;
-    return {.forward = allreduce_seconds(elements, job.replica(), job.options)};
+    return {.forward = allreduce_cost(elements, job.replica(), job.options)};
   }
   const std::optional<Windows> windows = windows_if_any(layer);
-  return windows ? window_seconds(job, layer, split, *windows) : ExchangeSeconds{};
+  return windows ? window_exchanges(job, layer, split, *windows) : LayerExchanges{};
 }
 
 bool is_thick_enough(std::int64_t x, std::int64_t y, int parts, std::int64_t halo) {
   return parts == 1 || std::min(x, y) / parts >= std::max<std::int64_t>(halo, 1);
 }
 
-}  // namespace
-
+// Has every rank a part of the images that it reads and writes, at least as thick as the halo?
 bool is_thick_enough(const JobLayer& layer, const LayerSplit& split) {
   if (layer.averages_images()) return layer.x.h >= split.h && layer.x.w >= split.w;
   const std::optional<Windows> windows = windows_if_any(layer);
@@ -201,16 +200,14 @@ bool is_thick_enough(const JobLayer& layer, const LayerSplit& split) {
          is_thick_enough(layer.x.w, layer.y.w, split.w, w.w.kernel / 2);
 }
 
-namespace {
-
 // Elements of a replica, on average.
 double elements_of(const GridJob& job, const tensor::Shape& value) {
   return static_cast<double>(value.size()) / job.grid.pc;
 }
 
 // Exchanges for a replica's images, or for one tile of them.
-ExchangeSeconds by_channel_seconds(const GridJob& job, const JobLayer& layer,
-                                   const LayerSplit& split) {
+LayerExchanges by_channel_exchanges(const GridJob& job, const JobLayer& layer,
+                                    const LayerSplit& split) {
   const ChannelGrid channels = split.channels;
   const double tiles = split.h * split.w;
   // Ranks that share a block of channels are adjacent, where blocks are in order.
@@ -219,25 +216,21 @@ ExchangeSeconds by_channel_seconds(const GridJob& job, const JobLayer& layer,
   const double x = elements_of(job, layer.x) / tiles / channels.channels;
   const double y = elements_of(job, layer.y) / tiles / channels.filters;
   // What is gathered has the type of activations; what is summed and scattered is fp32.
-  ExchangeSeconds exchange{.forward = gathering_seconds(job.in_f32(x), gathering, job.options) +
-                                      scattering_seconds(y, scattering, job.options),
-                           .dy = gathering_seconds(job.in_f32(y), scattering, job.options)};
-  if (layer.input_gradient) exchange.dx = scattering_seconds(x, gathering, job.options);
+  LayerExchanges exchange{.forward = gathering_cost(job.in_f32(x), gathering, job.options) +
+                                     scattering_cost(y, scattering, job.options),
+                          .dy = gathering_cost(job.in_f32(y), scattering, job.options)};
+  if (layer.input_gradient) exchange.dx = scattering_cost(x, gathering, job.options);
   return exchange;
 }
 
-ExchangeSeconds by_output_seconds(const GridJob& job, const JobLayer& layer) {
-  ExchangeSeconds exchange{.forward = gathering_seconds(job.in_f32(elements_of(job, layer.y)),
-                                                        job.replica(), job.options)};
+LayerExchanges by_output_exchanges(const GridJob& job, const JobLayer& layer) {
+  LayerExchanges exchange{
+      .forward = gathering_cost(job.in_f32(elements_of(job, layer.y)), job.replica(), job.options)};
   if (layer.input_gradient) {
-    exchange.dx = allreduce_seconds(elements_of(job, layer.x), job.replica(), job.options);
+    exchange.dx = allreduce_cost(elements_of(job, layer.x), job.replica(), job.options);
   }
   return exchange;
 }
-
-}  // namespace
-
-namespace {
 
 // The ranks of a replica whose statistics of batch norm are added up: they have other samples or
 // pixels of the same channels.
@@ -248,32 +241,32 @@ ProcessGroup sharing_in_replica(const GridJob& job, const LayerSplit& split) {
 }
 
 // One allreduce after the other: within the replica, then over the replicas.
-double sharing_seconds(const GridJob& job, const LayerSplit& split, double elements) {
+MessageCost sharing_cost(const GridJob& job, const LayerSplit& split, double elements) {
   const bool all = job.options.batch_norm == BatchNormScope::all;
-  return allreduce_seconds(elements, sharing_in_replica(job, split), job.options) +
-         allreduce_seconds(elements, all ? job.across() : ProcessGroup{}, job.options);
+  return allreduce_cost(elements, sharing_in_replica(job, split), job.options) +
+         allreduce_cost(elements, all ? job.across() : ProcessGroup{}, job.options);
 }
 
 // In forward two sums for each channel and the count, in backward two sums, all in double. Nothing
 // hides them.
-ExchangeSeconds statistics_seconds(const GridJob& job, const JobLayer& layer,
-                                   const LayerSplit& split) {
+LayerExchanges statistics_exchanges(const GridJob& job, const JobLayer& layer,
+                                    const LayerSplit& split) {
   constexpr double words = 2.0;  // of a double
   const double channels = static_cast<double>(layer.y.c) / weight_parts(job, split);
-  return {.forward = sharing_seconds(job, split, words * (2 * channels + 1)),
-          .dx = sharing_seconds(job, split, words * 2 * channels)};
+  return {.forward = sharing_cost(job, split, words * (2 * channels + 1)),
+          .dx = sharing_cost(job, split, words * 2 * channels)};
 }
 
 }  // namespace
 
-ExchangeSeconds exchange_seconds(const GridJob& job, const JobLayer& layer,
-                                 const LayerSplit& split) {
-  if (layer.spec.kind->traits().batch_statistics) return statistics_seconds(job, layer, split);
-  if (layer.is_fully_connected() && cuts_channels(split.kind)) return by_output_seconds(job, layer);
-  ExchangeSeconds exchange;
-  if (cuts_space(split.kind)) exchange = in_space_seconds(job, layer, split);
+LayerExchanges exchanges_of(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  if (layer.spec.kind->traits().batch_statistics) return statistics_exchanges(job, layer, split);
+  const bool by_output = layer.is_fully_connected() && cuts_channels(split.kind);
+  if (by_output) return by_output_exchanges(job, layer);
+  LayerExchanges exchange;
+  if (cuts_space(split.kind)) exchange = in_space_exchanges(job, layer, split);
   if (cuts_channels(split.kind) && layer.is_convolution()) {
-    const ExchangeSeconds by_channel = by_channel_seconds(job, layer, split);
+    const LayerExchanges by_channel = by_channel_exchanges(job, layer, split);
     exchange.forward += by_channel.forward;
     exchange.dy = by_channel.dy;
     exchange.dx = by_channel.dx;
@@ -298,22 +291,9 @@ double reduced_elements(const GridJob& job, const JobLayer& layer, const LayerSp
   return in_f32(weights_of_rank(job, layer, split), job.options.gradient_type);
 }
 
-double reduction_seconds(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
-  if (!layer.has_split()) return 0.0;
-  return allreduce_seconds(reduced_elements(job, layer, split), reduced_over(job, split),
-                           job.options);
-}
-
-// The two buffers of a convolution by channel.
-std::int64_t gathered_elements(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
-  if (!cuts_channels(split.kind) || !layer.is_convolution()) return 0;
-  const std::int64_t samples = (layer.x.n + job.grid.pc - 1) / job.grid.pc;
-  const std::int64_t tiles = std::int64_t{split.h} * split.w;
-  const auto [channels, filters] = split.channels;
-  std::int64_t elements = 0;
-  if (filters > 1) elements += samples * layer.x.image() / tiles / channels;
-  if (channels > 1) elements += samples * layer.y.image() / tiles / filters;
-  return elements;
+MessageCost reduction_cost(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  if (!layer.has_split()) return {};
+  return allreduce_cost(reduced_elements(job, layer, split), reduced_over(job, split), job.options);
 }
 
 int weight_parts(const GridJob& job, const LayerSplit& split) {
@@ -391,6 +371,18 @@ bool is_sensible(const GridJob& job, const JobLayer& layer, const LayerSplit& sp
          are_enough(layer.y.c, split.channels.filters);
 }
 
+// The two buffers of a convolution by channel: its gathered input, and its partial outputs.
+std::int64_t gathered_elements(const GridJob& job, const JobLayer& layer, const LayerSplit& split) {
+  if (!cuts_channels(split.kind) || !layer.is_convolution()) return 0;
+  const std::int64_t samples = (layer.x.n + job.grid.pc - 1) / job.grid.pc;
+  const std::int64_t tiles = std::int64_t{split.h} * split.w;
+  const auto [channels, filters] = split.channels;
+  std::int64_t elements = 0;
+  if (filters > 1) elements += samples * layer.x.image() / tiles / channels;
+  if (channels > 1) elements += samples * layer.y.image() / tiles / filters;
+  return elements;
+}
+
 // The optimizer's state for so many parameters of a layer; a rank's share of it if it is divided.
 std::uint64_t optimizer_state(const GridJob& job, const LayerSplit& split,
                               std::uint64_t parameters) {
@@ -434,9 +426,7 @@ class OptionList {
         layer_(layer),
         parameters_(parameters_of(layer)),
         layouts_(layouts),
-        costs_(costs),
-        by_bytes_(only_bytes_between_nodes(job.options)),
-        bytes_job_{job.model, by_bytes_, job.grid, job.shapes} {}
+        costs_(costs) {}
 
   // Adds the layer as split, for each of these layouts of x from which y gets a layout.
   void add(const LayerSplit& split, const std::vector<int>& inputs) {
@@ -444,11 +434,11 @@ class OptionList {
     LayerOption option{
         .split = split,
         .compute = job_.options.slowdown * costs_.seconds(local_work(job_, layer_, split)),
-        .exchange = exchange_seconds(job_, layer_, split),
-        .reduction = reduction_seconds(job_, layer_, split)};
-    if (job_.counts_ports && option.exchange.total() > 0.0) {
-      const ExchangeSeconds busy = exchange_seconds(bytes_job_, layer_, split);
-      option.port = busy.total() - busy.forward;
+        .exchange = exchanges_of(job_, layer_, split),
+        .reduction = reduction_cost(job_, layer_, split).seconds};
+    const LayerExchanges& exchange = option.exchange;
+    if (job_.counts_ports) {
+      option.port = exchange.dy.busy + exchange.halo_dy.busy + exchange.dx.busy;
     }
     for (const int x : inputs) {
       const ValueLayout& lies = layouts_[static_cast<std::size_t>(x)];
@@ -471,10 +461,13 @@ class OptionList {
   std::int64_t parameters_;
   const std::vector<ValueLayout>& layouts_;
   const ComputeCosts& costs_;
-  PlanOptions by_bytes_;
-  GridJob bytes_job_;
   std::vector<LayerOption> options_;
 };
+
+// The split of a layer that follows a value which lies so.
+LayerSplit split_like(const ValueLayout& layout) {
+  return {.kind = layout.kind, .h = layout.h, .w = layout.w};
+}
 
 // The layouts that a split layer reads as they are: of channels, blocks in any order.
 std::vector<int> inputs_of(const JobLayer& layer, const LayerSplit& split,
@@ -488,10 +481,6 @@ std::vector<int> inputs_of(const JobLayer& layer, const LayerSplit& split,
 }
 
 }  // namespace
-
-LayerSplit split_like(const ValueLayout& layout) {
-  return {.kind = layout.kind, .h = layout.h, .w = layout.w};
-}
 
 std::optional<int> closing_layout(int logits, const std::vector<ValueLayout>& layouts) {
   const SplitKind kind = layouts[static_cast<std::size_t>(logits)].kind;

@@ -20,30 +20,29 @@ constexpr std::int64_t least_channels = 16;
 [[nodiscard]] LocalWork local_work(const GridJob& job, const JobLayer& layer,
                                    const LayerSplit& split);
 
-// Has every rank a part of the images that it reads and writes, at least as thick as the halo?
-[[nodiscard]] bool is_thick_enough(const JobLayer& layer, const LayerSplit& split);
-
 // The terms of plan_best.hpp for a layer that is split so and reads `x`. Layers that follow have
 // the kind of split of what they read.
 
-// Seconds of the collectives of activations and of their gradients, of halos and of statistics.
-// Nothing is computed meanwhile, but for the halo of dy.
-struct ExchangeSeconds {
-  double forward = 0.0;
-  double dy = 0.0;       // gathered before backward-weights
-  double halo_dy = 0.0;  // beside backward-weights, before backward-data
-  double dx = 0.0;       // behind backward-data
+// The collectives of activations and of their gradients, of halos and of statistics. Nothing is
+// computed meanwhile, but for the halo of dy.
+struct LayerExchanges {
+  MessageCost forward = {};
+  MessageCost dy = {};       // gathered before backward-weights
+  MessageCost halo_dy = {};  // beside backward-weights, before backward-data
+  MessageCost dx = {};       // behind backward-data
 
-  [[nodiscard]] double total() const noexcept { return forward + dy + halo_dy + dx; }
+  [[nodiscard]] double seconds() const noexcept {
+    return forward.seconds + dy.seconds + halo_dy.seconds + dx.seconds;
+  }
 
   // What is left of the halo of dy behind a backward-weights that takes so long.
   [[nodiscard]] double exposed_halo(double weights) const noexcept {
-    return std::max(0.0, halo_dy - weights);
+    return std::max(0.0, halo_dy.seconds - weights);
   }
 };
 
-[[nodiscard]] ExchangeSeconds exchange_seconds(const GridJob& job, const JobLayer& layer,
-                                               const LayerSplit& split);
+[[nodiscard]] LayerExchanges exchanges_of(const GridJob& job, const JobLayer& layer,
+                                          const LayerSplit& split);
 
 // The ranks that hold the same weights of a layer; how many weights a rank has; and the elements of
 // fp32 that are as long as their gradients when they are sent.
@@ -54,12 +53,8 @@ struct ExchangeSeconds {
                                       const LayerSplit& split);
 
 // The allreduce of weight gradients over all that hold the same weights.
-[[nodiscard]] double reduction_seconds(const GridJob& job, const JobLayer& layer,
-                                       const LayerSplit& split);
-
-// Elements that a rank keeps of gathered inputs and partial outputs.
-[[nodiscard]] std::int64_t gathered_elements(const GridJob& job, const JobLayer& layer,
-                                             const LayerSplit& split);
+[[nodiscard]] MessageCost reduction_cost(const GridJob& job, const JobLayer& layer,
+                                         const LayerSplit& split);
 
 // Into how many parts the layer's parameters are cut.
 [[nodiscard]] int weight_parts(const GridJob& job, const LayerSplit& split);
@@ -70,7 +65,7 @@ struct LayerOption {
   int y = 0;
   LayerSplit split = {};  // of a layer that follows: its input's
   WorkSeconds compute = {};
-  ExchangeSeconds exchange = {};
+  LayerExchanges exchange = {};
   double reduction = 0.0;      // seconds
   double port = 0.0;           // seconds of it that exchanges take in backward, if they are counted
   std::uint64_t elements = 0;  // of a rank's memory, but for gradients of values
@@ -96,10 +91,10 @@ struct StepEnd {
   [[nodiscard]] StepEnd with(const LayerOption& layer, double redistribution,
                              int passes) const noexcept {
     const double moved = redistribution / 2.0;
-    const double forward = moved + layer.exchange.forward + layer.compute.forward;
-    const double weights = layer.exchange.dy + layer.compute.backward_weights;
+    const double forward = moved + layer.exchange.forward.seconds + layer.compute.forward;
+    const double weights = layer.exchange.dy.seconds + layer.compute.backward_weights;
     const double data = layer.exchange.exposed_halo(layer.compute.backward_weights) +
-                        layer.compute.backward_data + layer.exchange.dx + moved;
+                        layer.compute.backward_data + layer.exchange.dx.seconds + moved;
     // The infinite time of a kernel that takes forever must not be multiplied by 0.
     const double before = passes == 1 ? 0.0 : (passes - 1) * (forward + weights + data);
     return {.end = std::max(end + before + forward + weights + data,
@@ -107,9 +102,6 @@ struct StepEnd {
             .network = network + before + forward + layer.reduction + layer.port};
   }
 };
-
-// The split of a layer that follows a value which lies so.
-[[nodiscard]] LayerSplit split_like(const ValueLayout& layout);
 
 // All layouts that a value can have on a grid; a layout's number is its index here.
 [[nodiscard]] std::vector<ValueLayout> possible_layouts(const GridJob& job);

@@ -19,45 +19,102 @@
 
 #include "executor/graph.hpp"
 #include "executor/lowering.hpp"
-#include "plan/closed_forms.hpp"
 
 namespace rondo::train {
 namespace {
 
-// A longer front is thinned out: every second label goes, and the first and the last stay. So a
-// plan may be missed that is a little faster; a plan that was found always fits.
-constexpr std::size_t most_labels = 128;
+// A way to reach a state of the search.
+struct Label {
+  StepEnd time = {};
+  std::uint64_t elements = 0;
+  std::size_t step = 0;  // its last step, by which the way is found again
+};
 
 bool is_no_worse(const Label& a, const Label& b, bool elements_matter) noexcept {
   return a.time.end <= b.time.end && a.time.network <= b.time.network &&
          (!elements_matter || a.elements <= b.elements);
 }
 
-}  // namespace
+// A longer front is thinned out: every second label goes, and the first and the last stay. So a
+// plan may be missed that is a little faster; a plan that was found always fits.
+constexpr std::size_t most_labels = 128;
 
-bool ParetoFront::wants(const Label& label, bool elements_matter) const noexcept {
-  return std::ranges::none_of(
-      labels_, [&](const Label& other) { return is_no_worse(other, label, elements_matter); });
-}
-
-void ParetoFront::insert(const Label& label, bool elements_matter) {
-  std::erase_if(labels_,
-                [&](const Label& other) { return is_no_worse(label, other, elements_matter); });
-  const auto end_of = [](const Label& each) { return each.time.end; };
-  labels_.insert(std::ranges::upper_bound(labels_, label.time.end, {}, end_of), label);
-  if (labels_.size() > most_labels) thin_out();
-}
-
-void ParetoFront::thin_out() {
-  const auto smallest = std::ranges::min_element(labels_, {}, &Label::elements) - labels_.begin();
-  std::vector<Label> thinned;
-  for (std::size_t i = 0; i < labels_.size(); ++i) {
-    if (i % 2 == 0 || static_cast<std::ptrdiff_t>(i) == smallest) thinned.push_back(labels_[i]);
+// The ways to reach one state of which none is better than another in all: the end of the step, the
+// network's time and, where they matter, elements. The end rises from label to label. The fastest
+// and the smallest are never left out.
+class ParetoFront {
+ public:
+  // Would this way be kept?
+  [[nodiscard]] bool wants(const Label& label, bool elements_matter) const noexcept {
+    return std::ranges::none_of(
+        labels_, [&](const Label& other) { return is_no_worse(other, label, elements_matter); });
   }
-  labels_ = std::move(thinned);
+
+  // A way that is wanted.
+  void insert(const Label& label, bool elements_matter) {
+    std::erase_if(labels_,
+                  [&](const Label& other) { return is_no_worse(label, other, elements_matter); });
+    const auto end_of = [](const Label& each) { return each.time.end; };
+    labels_.insert(std::ranges::upper_bound(labels_, label.time.end, {}, end_of), label);
+    if (labels_.size() > most_labels) thin_out();
+  }
+
+  [[nodiscard]] const std::vector<Label>& labels() const noexcept { return labels_; }
+
+ private:
+  void thin_out() {
+    const auto smallest = std::ranges::min_element(labels_, {}, &Label::elements) - labels_.begin();
+    std::vector<Label> thinned;
+    for (std::size_t i = 0; i < labels_.size(); ++i) {
+      if (i % 2 == 0 || static_cast<std::ptrdiff_t>(i) == smallest) thinned.push_back(labels_[i]);
+    }
+    labels_ = std::move(thinned);
+  }
+
+  std::vector<Label> labels_;
+};
+
+// The layouts of all live values, which a later layer reads, by their numbers: a state of the
+// search. Two bytes for each value, in order: how it was written, and how it lies besides since a
+// reader wanted it otherwise (of several such copies, the last).
+using LiveLayouts = std::uint64_t;
+
+constexpr std::size_t most_live_values = 4;
+constexpr int no_copy = 0xFE;
+
+constexpr int layout_in(LiveLayouts state, std::size_t slot) noexcept {
+  return static_cast<int>((state >> (16 * slot)) & 0xFFU);
+}
+constexpr int copy_in(LiveLayouts state, std::size_t slot) noexcept {
+  return static_cast<int>((state >> (16 * slot + 8)) & 0xFFU);
 }
 
-namespace {
+// One value's part of a state.
+constexpr LiveLayouts live_value(int layout, int copy, std::size_t slot) noexcept {
+  return static_cast<LiveLayouts>(layout | (copy << 8)) << (16 * slot);
+}
+
+constexpr LiveLayouts replaced(LiveLayouts state, std::size_t slot, int layout, int copy) noexcept {
+  return (state & ~(LiveLayouts{0xFFFF} << (16 * slot))) | live_value(layout, copy, slot);
+}
+
+// The effect of a layer on a state.
+struct LayerStep {
+  std::vector<std::size_t> inputs = {};  // the slots of what it reads
+  // Where the values of the next state come from: a slot, or (none) from this layer.
+  std::vector<std::optional<std::size_t>> next = {};
+
+  // The next state, where the layer has written `y`.
+  [[nodiscard]] LiveLayouts apply(LiveLayouts state, int y) const noexcept {
+    LiveLayouts after = 0;
+    for (std::size_t slot = 0; slot < next.size(); ++slot) {
+      const std::optional<std::size_t>& from = next[slot];
+      after |= from ? live_value(layout_in(state, *from), copy_in(state, *from), slot)
+                    : live_value(y, no_copy, slot);
+    }
+    return after;
+  }
+};
 
 // By value: the last layer that reads it; of the last value none does, so that it stays live.
 std::vector<std::size_t> last_readers(const Model& model) {
@@ -73,20 +130,9 @@ std::size_t slot_of(ValueId value, const std::vector<ValueId>& live) {
   return static_cast<std::size_t>(std::ranges::find(live, value) - live.begin());
 }
 
-}  // namespace
-
-LiveLayouts LayerStep::apply(LiveLayouts state, int y) const noexcept {
-  LiveLayouts after = 0;
-  for (std::size_t slot = 0; slot < next.size(); ++slot) {
-    const std::optional<std::size_t>& from = next[slot];
-    after |= from ? live_value(layout_in(state, *from), copy_in(state, *from), slot)
-                  : live_value(y, no_copy, slot);
-  }
-  return after;
-}
-
-// Which values are live behind each layer, and in which slot of a state each lies. A value is live
-// from its writer to its last reader; shortcuts keep theirs live over a whole block.
+// A step for each layer: which values are live behind it, and in which slot of a state each lies.
+// At first value 0 is live, at last the model's last value alone. A value is live from its writer
+// to its last reader; shortcuts keep theirs live over a whole block.
 std::vector<LayerStep> steps_of(const Model& model) {
   const std::vector<std::size_t> last = last_readers(model);
   std::vector<LayerStep> steps;
@@ -114,8 +160,6 @@ std::vector<LayerStep> steps_of(const Model& model) {
   }
   return steps;
 }
-
-namespace {
 
 constexpr int as_wanted = 0xFF;  // the layout of the model's input: what its readers want
 
@@ -292,10 +336,6 @@ std::optional<FoundLayouts> search_layouts(const GridJob& job,
 
 namespace {
 
-constexpr int positions_looked_at = 16;
-
-std::int64_t ceiling(std::int64_t count, std::int64_t parts) { return (count + parts - 1) / parts; }
-
 std::uint64_t sum_of_elements(const std::vector<std::int64_t>& elements) {
   return static_cast<std::uint64_t>(std::reduce(elements.begin(), elements.end()));
 }
@@ -335,7 +375,7 @@ std::vector<std::int64_t> value_sizes(const Lowering& lowering, int position, st
   std::vector<std::int64_t> sizes;
   for (const Partition& value : lowering.values) {
     const tensor::Shape own = value.box_of(position).shape();
-    const std::int64_t most = ceiling(images, value.parts().n);
+    const std::int64_t most = largest_part(images, value.parts().n);
     sizes.push_back(std::max<std::int64_t>(own.with_n(most).size(), 1));
   }
   return sizes;
@@ -370,25 +410,18 @@ std::uint64_t kernel_bytes(KernelMemories& kernels, const Model& model, const Lo
   return own + scratchpad + reorder_buffer;
 }
 
-std::set<int> positions_of(int ranks) {
-  std::set<int> positions = {0, ranks / 2, ranks - 1};
-  for (int position = 0; position < std::min(ranks, positions_looked_at); ++position) {
-    positions.insert(position);
-  }
-  return positions;
-}
-
 }  // namespace
 
 std::uint64_t rank_bytes(KernelMemories& kernels, const Model& model,
                          const std::vector<LayerSplit>& splits, ProcessGrid grid,
                          const PlanOptions& options) {
   // The executor's memory is that of the largest micro-batch of the largest share.
-  const std::int64_t images = ceiling(ceiling(options.batch, grid.pc), options.micro_batches);
+  const std::int64_t images =
+      largest_part(largest_part(options.batch, grid.pc), options.micro_batches);
   const Lowering lowering = lower(model, splits, grid.pr, images);
   const std::vector<int> slices = slices_in_replica(model, lowering, grid.pr);
   std::uint64_t most = 0;
-  for (const int position : positions_of(grid.pr)) {
+  for (const int position : positions_looked_at(grid.pr)) {
     most = std::max(most, array_bytes(layout_of(model, lowering, position), grid, slices, options) +
                               activation_bytes(lowering, position, images, options.type) +
                               kernel_bytes(kernels, model, lowering, position, options.batch_norm,
@@ -457,21 +490,21 @@ class MemorySearch {
         buffers_(plan_backward(job.model).elements.size()),
         limit_(job.options.memory_limit / element_bytes) {}
 
-  std::optional<FittingLayouts> run() {
+  std::optional<FoundLayouts> run() {
     if (job_.options.memory_limit == 0) return search(0);
-    std::optional<FittingLayouts> best;
+    std::optional<FoundLayouts> best;
     for (const std::uint64_t gradient : gradients_of(options_)) {
       // The buffers of gradients are as large as the largest gradient that a plan has. So the
       // search is repeated with fewer options, those with larger gradients taken out one size after
       // another.
       if (buffers_ * gradient >= limit_) continue;
       remove_larger(options_, gradient);
-      std::optional<FittingLayouts> found = search(0);
+      std::optional<FoundLayouts> found = search(0);
       // Fewer options make nothing faster.
-      if (!found || (best && best->layouts.seconds <= found->layouts.seconds)) return best;
+      if (!found || (best && best->seconds <= found->seconds)) return best;
       if (found->elements <= limit_) return found;
       found = search(limit_ - buffers_ * gradient);
-      if (found && (!best || found->layouts.seconds < best->layouts.seconds)) {
+      if (found && (!best || found->seconds < best->seconds)) {
         best = std::move(found);
       }
     }
@@ -479,14 +512,12 @@ class MemorySearch {
   }
 
  private:
-  [[nodiscard]] std::optional<FittingLayouts> search(std::uint64_t most_elements) const {
+  // Elements that the search adds up by itself, and the buffers of gradients that all layers share.
+  [[nodiscard]] std::optional<FoundLayouts> search(std::uint64_t most_elements) const {
     std::optional<FoundLayouts> found =
         search_layouts(job_, layouts_, relayouts_, options_, most_elements);
-    if (!found) return std::nullopt;
-    // Elements that the search has added up by itself, and the buffers of gradients that all layers
-    // share.
-    const std::uint64_t elements = found->elements + buffers_ * largest_gradient(*found);
-    return FittingLayouts{.layouts = std::move(*found), .elements = elements};
+    if (found) found->elements += buffers_ * largest_gradient(*found);
+    return found;
   }
 
   const GridJob& job_;
@@ -499,9 +530,9 @@ class MemorySearch {
 
 }  // namespace
 
-std::optional<FittingLayouts> search_within_memory(const GridJob& job,
-                                                   const std::vector<ValueLayout>& layouts,
-                                                   const ComputeCosts& costs) {
+std::optional<FoundLayouts> search_within_memory(const GridJob& job,
+                                                 const std::vector<ValueLayout>& layouts,
+                                                 const ComputeCosts& costs) {
   return MemorySearch(job, layouts, costs).run();
 }
 

@@ -62,13 +62,6 @@ LinkCost link_within(ProcessGroup group, const PlanOptions& options) {
 
 }  // namespace
 
-PlanOptions only_bytes_between_nodes(const PlanOptions& options) {
-  PlanOptions bytes = options;
-  bytes.node = {.alpha_seconds = 0.0, .bandwidth = std::numeric_limits<double>::infinity()};
-  bytes.fabric.alpha_seconds = 0.0;
-  return bytes;
-}
-
 double port_bandwidth(const PlanOptions& options) {
   return fabric_of_one_of(options.ranks_per_node, options).bandwidth;
 }
@@ -107,16 +100,18 @@ double allreduce_inside(double elements, int ranks, bool on_one_node, const Link
 
 // Messages to the neighbour, one behind the other, of ranks of which so many share a node's port:
 // while one waits for its message, the others send.
-double ring_seconds(double elements, int ranks, int senders, const PlanOptions& options) {
+MessageCost ring_cost(double elements, int ranks, int senders, const PlanOptions& options) {
   const double bytes = elements * element_bytes / ranks;
   const double alone = options.fabric.alpha_seconds + bytes / options.fabric.bandwidth;
-  return (ranks - 1) * std::max(alone, bytes / fabric_of_one_of(senders, options).bandwidth);
+  const double busy = bytes / fabric_of_one_of(senders, options).bandwidth;
+  const double rounds = ranks - 1;
+  return {.seconds = rounds * std::max(alone, busy), .busy = rounds * busy, .rounds = rounds};
 }
 
 // Bytes that are added while nothing is sent take so much of the time in which they are sent.
 constexpr double adding = 0.25;
 
-// The cost of doubling and halving: log2 rounds among the largest power of two of ranks, and two
+// Doubling and halving go log2 rounds among the largest power of two of ranks, and send two
 // messages of all elements before and after them where the ranks are more.
 // AlgorithmTable::for_ranks() of transport counts alike.
 struct Folded {
@@ -132,31 +127,28 @@ Folded fold(int ranks) {
           .messages = std::has_single_bit(count) ? 0.0 : 2.0};
 }
 
-// All elements in every round, which are added before the next one begins.
-double doubling_seconds(double elements, int ranks, const LinkCost& link) {
-  const Folded folded = fold(ranks);
-  return (folded.rounds + folded.messages) *
-         (link.alpha_seconds + (1.0 + adding) * elements * element_bytes / link.bandwidth);
+// So many messages, in which all elements are sent `sent` times and added `added` times.
+MessageCost folded_cost(double messages, double sent, double added, double elements,
+                        const LinkCost& link) {
+  const double once = elements * element_bytes / link.bandwidth;
+  return {.seconds = messages * link.alpha_seconds + (sent + adding * added) * once,
+          .busy = sent * once,
+          .rounds = messages};
 }
 
-// How many times all elements halving sends, and how many times it adds them: half of them, a
-// quarter and so on, and the same back, which are not added.
-struct HalvingWork {
-  double sent = 0.0;
-  double added = 0.0;
-};
+// All elements in every round, which are added before the next one begins.
+MessageCost doubling_cost(double elements, int ranks, const LinkCost& link) {
+  const Folded folded = fold(ranks);
+  const double times = folded.rounds + folded.messages;
+  return folded_cost(times, times, times, elements, link);
+}
 
-HalvingWork halving_work(int ranks) {
+// Half of the elements, a quarter and so on, and the same back, which are not added.
+MessageCost halving_cost(double elements, int ranks, const LinkCost& link) {
   const Folded folded = fold(ranks);
   const double halves = 1.0 - 1.0 / folded.positions;
-  return {.sent = 2.0 * halves + folded.messages, .added = halves + folded.messages};
-}
-
-double halving_seconds(double elements, int ranks, const LinkCost& link) {
-  const Folded folded = fold(ranks);
-  const auto [sent, added] = halving_work(ranks);
-  return (2.0 * folded.rounds + folded.messages) * link.alpha_seconds +
-         (sent + adding * added) * elements * element_bytes / link.bandwidth;
+  return folded_cost(2.0 * folded.rounds + folded.messages, 2.0 * halves + folded.messages,
+                     halves + folded.messages, elements, link);
 }
 
 // Nothing hides the time of a single block, and each block passes one stage after the other.
@@ -165,18 +157,25 @@ double overlapped(double inside, double between, std::size_t blocks) {
   return inside + between - hidden;
 }
 
-}  // namespace
-
-double gathering_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
-  const int local = ranks_on_node(group, options.ranks_per_node);
-  return node_seconds(copied_by_allgather(elements, local), local, options.node) +
-         ring_seconds(elements / local, group.size / local, options.ranks_per_node, options);
+// A half of a ring allreduce, of which a rank of `local` on a node copies so many elements there.
+MessageCost half_cost(double elements, double copied, int local, ProcessGroup group,
+                      const PlanOptions& options) {
+  MessageCost cost =
+      ring_cost(elements / local, group.size / local, options.ranks_per_node, options);
+  cost.seconds += node_seconds(copied, local, options.node);
+  return cost;
 }
 
-double scattering_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
+}  // namespace
+
+MessageCost gathering_cost(double elements, ProcessGroup group, const PlanOptions& options) {
   const int local = ranks_on_node(group, options.ranks_per_node);
-  return node_seconds(copied_by_reduce_scatter(elements, local), local, options.node) +
-         ring_seconds(elements / local, group.size / local, options.ranks_per_node, options);
+  return half_cost(elements, copied_by_allgather(elements, local), local, group, options);
+}
+
+MessageCost scattering_cost(double elements, ProcessGroup group, const PlanOptions& options) {
+  const int local = ranks_on_node(group, options.ranks_per_node);
+  return half_cost(elements, copied_by_reduce_scatter(elements, local), local, group, options);
 }
 
 namespace {
@@ -200,54 +199,40 @@ AllreduceWay allreduce_way(double elements, ProcessGroup group, const PlanOption
 
 // An exchange of `elements` between so many nodes, where so many ranks of a node share its port:
 // `owners` of each group, each of which has its share.
-double between_nodes(double elements, const AllreduceWay& way, int owners, int senders,
-                     const PlanOptions& options) {
+MessageCost between_nodes(double elements, const AllreduceWay& way, int owners, int senders,
+                          const PlanOptions& options) {
   const double share = elements / owners;
   const LinkCost link = fabric_of_one_of(senders, options);
   switch (way.algorithm) {
     case AllreduceAlgorithm::doubling:
-      return doubling_seconds(share, way.nodes, link);
+      return doubling_cost(share, way.nodes, link);
     case AllreduceAlgorithm::halving:
-      return halving_seconds(share, way.nodes, link);
+      return halving_cost(share, way.nodes, link);
     case AllreduceAlgorithm::ring:
-      return 2.0 * ring_seconds(share, way.nodes, senders, options);
+      break;
   }
-  return 0.0;
+  const MessageCost half = ring_cost(share, way.nodes, senders, options);
+  return half + half;
 }
 
 }  // namespace
 
-double allreduce_seconds(double elements, ProcessGroup group, const PlanOptions& options) {
+MessageCost allreduce_cost(double elements, ProcessGroup group, const PlanOptions& options) {
   const AllreduceWay way = allreduce_way(elements, group, options);
   const double inside = allreduce_inside(elements, way.local, way.nodes == 1, options.node);
-  if (way.nodes == 1) return inside;
+  if (way.nodes == 1) return {.seconds = inside};
   const int owners = way.algorithm == AllreduceAlgorithm::doubling ? 1 : way.local;
   const int senders = options.ranks_per_node / way.local * owners;
-  const double between = between_nodes(elements, way, owners, senders, options);
+  MessageCost cost = between_nodes(elements, way, owners, senders, options);
   const auto bytes = static_cast<std::size_t>(elements * element_bytes);
   const auto blocks = transport::AllreducePaths::blocks(bytes, static_cast<std::size_t>(owners),
                                                         static_cast<std::size_t>(way.nodes));
-  return overlapped(inside, between, blocks);
-}
-
-double with_adding(double elements, ProcessGroup group, const PlanOptions& options) {
-  const AllreduceWay way = allreduce_way(elements, group, options);
-  if (way.nodes == 1) return 1.0;
-  switch (way.algorithm) {
-    case AllreduceAlgorithm::doubling:
-      return 1.0 + adding;
-    case AllreduceAlgorithm::halving: {
-      const auto [sent, added] = halving_work(way.nodes);
-      return 1.0 + adding * added / sent;
-    }
-    case AllreduceAlgorithm::ring:
-      return 1.0;
-  }
-  return 1.0;
+  cost.seconds = overlapped(inside, cost.seconds, blocks);
+  return cost;
 }
 
 double agreement_seconds(const PlanOptions& options) {
-  return allreduce_seconds(2.0, {.size = options.ranks, .stride = 1}, options);
+  return allreduce_cost(2.0, {.size = options.ranks, .stride = 1}, options).seconds;
 }
 
 // One message each way between neighbours; they are sent at the same time.
@@ -256,21 +241,23 @@ double halo_seconds(double elements, ProcessGroup group, const PlanOptions& opti
   return message_seconds(elements, link_within(group, options));
 }
 
-double messages_seconds(Messages messages, ProcessGroup group, const PlanOptions& options) {
-  if (messages.count == 0) return 0.0;
+MessageCost messages_cost(Messages messages, ProcessGroup group, const PlanOptions& options) {
+  if (messages.count == 0) return {};
   const LinkCost link = link_within(group, options);
-  const std::int64_t latencies = is_on_one_node(group, options) ? messages.count : 1;
-  return static_cast<double>(latencies) * link.alpha_seconds +
-         static_cast<double>(messages.elements) * element_bytes / link.bandwidth;
+  const double bytes = static_cast<double>(messages.elements) * element_bytes / link.bandwidth;
+  if (is_on_one_node(group, options)) {
+    return {.seconds = static_cast<double>(messages.count) * link.alpha_seconds + bytes};
+  }
+  return {.seconds = link.alpha_seconds + bytes, .busy = bytes, .rounds = 1.0};
 }
 
-double received_seconds(std::span<const Received> ranks, const PlanOptions& options) {
+MessageCost received_cost(std::span<const Received> ranks, const PlanOptions& options) {
   const auto bytes_of = [&](std::int64_t elements) {
     return in_f32(static_cast<double>(elements), options.type) * element_bytes;
   };
   const double port = options.port_bandwidth > 0.0 ? options.port_bandwidth
                                                    : std::numeric_limits<double>::infinity();
-  double longest = 0.0;
+  MessageCost longest;
   std::int64_t into_node = 0;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const auto& [near, far] = ranks[rank];
@@ -278,12 +265,13 @@ double received_seconds(std::span<const Received> ranks, const PlanOptions& opti
     into_node += far.elements;
     const double from_node = static_cast<double>(near.count) * options.node.alpha_seconds +
                              bytes_of(near.elements) / options.node.bandwidth;
-    const double from_others = far.count == 0
-                                   ? 0.0
-                                   : options.fabric.alpha_seconds +
-                                         std::max(bytes_of(far.elements) / options.fabric.bandwidth,
-                                                  bytes_of(into_node) / port);
-    longest = std::max({longest, from_node, from_others});
+    longest.seconds = std::max(longest.seconds, from_node);
+    if (far.count == 0) continue;
+    const double busy =
+        std::max(bytes_of(far.elements) / options.fabric.bandwidth, bytes_of(into_node) / port);
+    longest.seconds = std::max(longest.seconds, options.fabric.alpha_seconds + busy);
+    longest.busy = std::max(longest.busy, busy);
+    longest.rounds = 1.0;
   }
   return longest;
 }

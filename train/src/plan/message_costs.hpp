@@ -16,8 +16,22 @@ inline constexpr int element_bytes = 4;
   return elements * static_cast<double>(tensor::size_of(type)) / element_bytes;
 }
 
-// The same options where nothing but bytes between nodes takes any time.
-[[nodiscard]] PlanOptions only_bytes_between_nodes(const PlanOptions& options);
+// The cost of a rank's messages. Costs of messages that follow each other are added.
+struct MessageCost {
+  double seconds = 0.0;  // until all has arrived, where the port has nothing else to send
+  double busy = 0.0;     // of these, in which the rank's port sends to other nodes
+  double rounds = 0.0;   // messages to other nodes, each of which waits for the one before
+
+  MessageCost& operator+=(const MessageCost& other) noexcept {
+    seconds += other.seconds;
+    busy += other.busy;
+    rounds += other.rounds;
+    return *this;
+  }
+  [[nodiscard]] friend MessageCost operator+(MessageCost a, const MessageCost& b) noexcept {
+    return a += b;
+  }
+};
 
 // Bytes a second of one of the ranks of a node, to other nodes, where all of them send.
 [[nodiscard]] double port_bandwidth(const PlanOptions& options);
@@ -35,19 +49,16 @@ struct ProcessGroup {
 
 // The same as the runtime does it: through memory inside a node, in a ring between nodes. An
 // allgather, and a reduce-scatter.
-[[nodiscard]] double gathering_seconds(double elements, ProcessGroup group,
-                                       const PlanOptions& options);
-[[nodiscard]] double scattering_seconds(double elements, ProcessGroup group,
-                                        const PlanOptions& options);
+[[nodiscard]] MessageCost gathering_cost(double elements, ProcessGroup group,
+                                         const PlanOptions& options);
+[[nodiscard]] MessageCost scattering_cost(double elements, ProcessGroup group,
+                                          const PlanOptions& options);
 
 // An allreduce of `elements`: in one pass through memory inside a node; by doubling, halving or the
-// two halves of a ring between nodes, as options.paths says.
-[[nodiscard]] double allreduce_seconds(double elements, ProcessGroup group,
-                                       const PlanOptions& options);
-
-// How many times as long as its bytes are sent an allreduce between nodes takes for them: doubling
-// adds all that it receives, and halving half of it, while nothing is sent. A ring adds meanwhile.
-[[nodiscard]] double with_adding(double elements, ProcessGroup group, const PlanOptions& options);
+// two halves of a ring between nodes, as options.paths says. Doubling adds all that it receives and
+// halving half of it while the port sends nothing; a ring adds meanwhile.
+[[nodiscard]] MessageCost allreduce_cost(double elements, ProcessGroup group,
+                                         const PlanOptions& options);
 
 // The time in every step for the agreement of ranks that step together, behind backward: an
 // allreduce of two numbers. The search leaves it out, since it is the same on every grid.
@@ -62,10 +73,10 @@ struct Messages {
   std::int64_t elements = 0;  // of all of them together
 };
 
-// Seconds of messages that a rank receives from others of the process group: between nodes they are
-// under way together; within a node each takes the core's time.
-[[nodiscard]] double messages_seconds(Messages messages, ProcessGroup group,
-                                      const PlanOptions& options);
+// Messages that a rank receives from others of the process group: between nodes they are under way
+// together; within a node each takes the core's time.
+[[nodiscard]] MessageCost messages_cost(Messages messages, ProcessGroup group,
+                                        const PlanOptions& options);
 
 // The messages that a rank receives at once, from ranks of its node and from others.
 struct Received {
@@ -73,8 +84,9 @@ struct Received {
   Messages far = {};
 };
 
-// Seconds until all ranks of a process group have what they receive in values of the options' type:
-// the ranks are consecutive, the first is the first of a node, and those of a node share its port.
-[[nodiscard]] double received_seconds(std::span<const Received> ranks, const PlanOptions& options);
+// Until all ranks of a process group have what they receive in values of the options' type: the
+// ranks are consecutive, the first is the first of a node, and those of a node share its port.
+[[nodiscard]] MessageCost received_cost(std::span<const Received> ranks,
+                                        const PlanOptions& options);
 
 }  // namespace rondo::train

@@ -41,16 +41,16 @@
 namespace rondo::train {
 namespace {
 
-// Seconds of an allreduce of so many elements.
-using Allreduce = std::function<double(double elements)>;
+// Seconds in which so many elements are reduced.
+using Reduction = std::function<double(double elements)>;
 
 // The facts that a step's time depends on.
 struct SchemeJob {
   const Model& model;
   const Experiment::Update& update;
-  const ScalingOptions& options;
+  const PlanOptions& plan;  // with the number of ranks
   const Backward& backward;
-  int ranks = 1;
+  double tau = 1.0;
   double update_seconds = 0.0;  // U; of a divided optimizer, what a rank's share takes
 };
 
@@ -83,39 +83,29 @@ std::vector<BucketOfBlocks> buckets_of(const Backward& backward, std::size_t fir
 // When the reductions of all blocks from `first` on have ended; 0 if there are none. One reduction
 // at a time: a bucket begins when its gradients are final and the one before has ended.
 double reductions_end(const Backward& backward, std::size_t first, std::int64_t bucket_bytes,
-                      const Allreduce& allreduce) {
+                      const Reduction& reduction) {
   double end = 0.0;
   for (const BucketOfBlocks& bucket : buckets_of(backward, first, bucket_bytes)) {
-    end = std::max(end, bucket.first.seconds) + allreduce(bucket.elements);
+    end = std::max(end, bucket.first.seconds) + reduction(bucket.elements);
   }
   return end;
 }
 
-// All ranks of a job that is smaller than a node are on one.
-PlanOptions links_of(const SchemeJob& job, int ranks) {
-  const bool one_node = job.ranks <= job.options.ranks_per_node;
-  return {.fabric = job.options.fabric,
-          .node = job.options.node,
-          .ranks_per_node = one_node ? ranks : job.options.ranks_per_node,
-          .port_bandwidth = job.options.port_bandwidth,
-          .paths = job.options.paths};
+// A collective of so many ranks. All ranks of a job that is smaller than a node are on one.
+template <typename Cost>
+double collective(const SchemeJob& job, Cost cost, double elements, int ranks) {
+  PlanOptions links = job.plan;
+  if (job.plan.ranks <= links.ranks_per_node) links.ranks_per_node = ranks;
+  return cost(elements, ProcessGroup{.size = ranks, .stride = 1}, links).seconds;
 }
 
 double allreduce_seconds(const SchemeJob& job, double elements, int ranks) {
-  return allreduce_seconds(elements, {.size = ranks, .stride = 1}, links_of(job, ranks));
-}
-
-double gathering_seconds(const SchemeJob& job, double elements) {
-  return gathering_seconds(elements, {.size = job.ranks, .stride = 1}, links_of(job, job.ranks));
-}
-
-double scattering_seconds(const SchemeJob& job, double elements) {
-  return scattering_seconds(elements, {.size = job.ranks, .stride = 1}, links_of(job, job.ranks));
+  return collective(job, allreduce_cost, elements, ranks);
 }
 
 // The same of gradients, as they are sent.
 double reduction_seconds(const SchemeJob& job, double elements) {
-  return allreduce_seconds(job, in_f32(elements, job.options.gradient_type), job.ranks);
+  return allreduce_seconds(job, in_f32(elements, job.plan.gradient_type), job.plan.ranks);
 }
 
 double parameters_of(const SchemeJob& job) {
@@ -143,7 +133,7 @@ double gathering_waits(const SchemeJob& job) {
   double waits = 0.0;
   const auto buckets = buckets_of(job.backward, 0, job.update.bucket_bytes);
   for (const BucketOfBlocks& bucket : buckets | std::views::reverse) {
-    arrived += gathering_seconds(job, bucket.elements);
+    arrived += collective(job, gathering_cost, bucket.elements, job.plan.ranks);
     waits = std::max(waits, arrived - bucket.first.needed);
   }
   return waits;
@@ -153,7 +143,8 @@ double gathering_waits(const SchemeJob& job) {
 double sharded_seconds(const SchemeJob& job) {
   const double reduced =
       reductions_end(job.backward, 0, job.update.bucket_bytes, [&](double elements) {
-        return scattering_seconds(job, in_f32(elements, job.options.gradient_type));
+        return collective(job, scattering_cost, in_f32(elements, job.plan.gradient_type),
+                          job.plan.ranks);
       });
   return std::max(job.backward.end, reduced) + job.update_seconds + gathering_waits(job);
 }
@@ -195,7 +186,7 @@ double probes_end(const SchemeJob& job, const LazyPlan& plan, double end) {
 // The iteration that ends a window.
 double window_end_seconds(const SchemeJob& job, const LazyPlan& plan, double rest) {
   const double all_final = job.backward.blocks.front().seconds;
-  double end = job.options.tau > 1.0 ? probes_end(job, plan, rest) : rest;
+  double end = job.tau > 1.0 ? probes_end(job, plan, rest) : rest;
   double lazy_elements = 0.0;
   for (std::size_t block = 0; block < plan.layers; ++block) {
     lazy_elements += static_cast<double>(job.backward.blocks[block].elements);
@@ -212,22 +203,22 @@ double lazy_seconds(const SchemeJob& job) {
   const double rest = reduced_from(job, plan.layers);
   const double others = std::max(job.backward.end, rest);
   const double last = window_end_seconds(job, plan, rest);
-  return ((job.options.tau - 1.0) * others + last) / job.options.tau + job.update_seconds;
+  return ((job.tau - 1.0) * others + last) / job.tau + job.update_seconds;
 }
 
 // The size of an average, in elements of fp32: displacements may be sent as bf16.
 double averaged_elements(const SchemeJob& job) {
   const double parameters = parameters_of(job);
   const bool state = job.update.optimizer_state == sync::LocalState::average;
-  return in_f32(parameters, job.options.gradient_type) +
-         (state ? parameters * job.options.optimizer_elements : 0.0);
+  return in_f32(parameters, job.plan.gradient_type) +
+         (state ? parameters * job.plan.optimizer_elements : 0.0);
 }
 
 // What is left of the average of all ranks by the local steps that overlap with it: those that are
 // asked for, but no more than there are until the next average. Fragments are averaged one by one.
 double global_average_seconds(const SchemeJob& job, double until_next) {
   const auto fragments = static_cast<double>(job.update.fragments);
-  const double average = allreduce_seconds(job, averaged_elements(job) / fragments, job.ranks);
+  const double average = allreduce_seconds(job, averaged_elements(job) / fragments, job.plan.ranks);
   const double steps = std::min(static_cast<double>(job.update.overlap_steps), until_next);
   const double hidden = steps * (job.backward.end + job.update_seconds);
   return fragments * std::max(0.0, average - hidden);
@@ -235,14 +226,15 @@ double global_average_seconds(const SchemeJob& job, double until_next) {
 
 // Steps of a round: the mean, where a policy chooses them.
 double period_of(const SchemeJob& job) {
-  return has_mean_period(job.update) ? job.options.tau : static_cast<double>(job.update.period);
+  return has_mean_period(job.update) ? job.tau : static_cast<double>(job.update.period);
 }
 
 // Nothing is reduced within a period. The adaptive policy sums a loss at its end: 8 bytes.
 double k_step_seconds(const SchemeJob& job) {
   const double period = period_of(job);
   double averages = global_average_seconds(job, period);
-  if (job.update.period_policy == "adaptive") averages += allreduce_seconds(job, 2.0, job.ranks);
+  if (job.update.period_policy == "adaptive")
+    averages += allreduce_seconds(job, 2.0, job.plan.ranks);
   return job.backward.end + job.update_seconds + averages / period;
 }
 
@@ -251,13 +243,15 @@ double hierarchical_seconds(const SchemeJob& job) {
   const double round = period_of(job);
   auto period = static_cast<double>(job.update.local_period);
   double averages = global_average_seconds(job, std::min(period, round));
-  if (job.update.period_policy == "adaptive") averages += allreduce_seconds(job, 2.0, job.ranks);
+  if (job.update.period_policy == "adaptive")
+    averages += allreduce_seconds(job, 2.0, job.plan.ranks);
   double ranks_averaged = static_cast<double>(
-      job.update.group > 0 ? job.update.group : std::int64_t{job.options.ranks_per_node});
+      job.update.group > 0 ? job.update.group : std::int64_t{job.plan.ranks_per_node});
   // The averages of a level on which no slower one falls.
   const auto add_level = [&](double slower) {
     const double times = std::max(0.0, round / period - round / slower);
-    const int ranks = static_cast<int>(std::min(ranks_averaged, static_cast<double>(job.ranks)));
+    const int ranks =
+        static_cast<int>(std::min(ranks_averaged, static_cast<double>(job.plan.ranks)));
     averages += times * allreduce_seconds(job, elements, ranks);
   };
   for (const auto& [slower, ranks] : job.update.levels) {
@@ -271,13 +265,13 @@ double hierarchical_seconds(const SchemeJob& job) {
 
 // All that the token's way takes in a round: inside a node a number, to the next one the store.
 double handover_seconds(const SchemeJob& job) {
-  const ScalingOptions& options = job.options;
-  const int nodes = (job.ranks - 1) / options.ranks_per_node + 1;
-  if (nodes == 1) return job.ranks * options.node.alpha_seconds;
-  const double store = (1 + options.optimizer_elements) * parameters_of(job);
+  const PlanOptions& plan = job.plan;
+  const int nodes = (plan.ranks - 1) / plan.ranks_per_node + 1;
+  if (nodes == 1) return plan.ranks * plan.node.alpha_seconds;
+  const double store = (1 + plan.optimizer_elements) * parameters_of(job);
   const double between =
-      2.0 * options.fabric.alpha_seconds + store * element_bytes / options.fabric.bandwidth;
-  return (job.ranks - nodes) * options.node.alpha_seconds + nodes * between;
+      2.0 * plan.fabric.alpha_seconds + store * element_bytes / plan.fabric.bandwidth;
+  return (plan.ranks - nodes) * plan.node.alpha_seconds + nodes * between;
 }
 
 // Mini-batches that a worker computes between two turns.
@@ -291,10 +285,10 @@ double minibatches_of(const SchemeJob& job, double round) {
 
 double cyclic_seconds(const SchemeJob& job) {
   const double alone = job.backward.end + job.update_seconds;
-  if (job.ranks == 1) return alone;
+  if (job.plan.ranks == 1) return alone;
   // The token goes round: all updates follow each other, and each worker has computed something by
   // then.
-  const double round = std::max(job.ranks * job.update_seconds + handover_seconds(job), alone);
+  const double round = std::max(job.plan.ranks * job.update_seconds + handover_seconds(job), alone);
   return round / minibatches_of(job, round);
 }
 
@@ -377,25 +371,18 @@ void require_scaling(bool possible, const char* what) {
 }
 
 std::int64_t samples_on(int ranks, const ScalingOptions& options) {
-  if (options.fixed == FixedBatch::per_rank) return options.batch;
-  return (options.batch + ranks - 1) / ranks;
+  const std::int64_t batch = options.job.batch;
+  return options.fixed == FixedBatch::per_rank ? batch : (batch + ranks - 1) / ranks;
 }
 
 void check(const ScalingOptions& options) {
-  train::check({.batch = options.batch,
-                .fabric = options.fabric,
-                .node = options.node,
-                .port_bandwidth = options.port_bandwidth,
-                .micro_batches = options.micro_batches,
-                .slowdown = options.slowdown});
+  check_costs(options.job);
   require_scaling(options.first >= 1 && options.first <= options.last,
                   "ranks must begin with at least one, and not behind their end");
-  require_scaling(options.ranks_per_node >= 1, "needs at least one rank per node");
   require_scaling(options.tau >= 1.0, "a window has at least one iteration");
-  require_scaling(options.optimizer_elements >= 0, "optimizer_elements must be at least 0");
-  require_scaling(options.fixed == FixedBatch::per_rank || options.first <= options.batch,
+  require_scaling(options.fixed == FixedBatch::per_rank || options.first <= options.job.batch,
                   "the batch of all ranks has no sample for each of the fewest ranks");
-  require_scaling(samples_on(options.first, options) >= options.micro_batches,
+  require_scaling(samples_on(options.first, options) >= options.job.micro_batches,
                   "micro-batches are more than the samples that a replica has of a step");
 }
 
@@ -418,19 +405,21 @@ class SlowedCosts final : public ComputeCosts {
 
 ScalingPoint point(const Model& model, const Experiment::Update& update,
                    const ScalingOptions& options, const ComputeCosts& alone, int ranks) {
-  const SlowedCosts costs(alone, ranks > 1 ? options.slowdown : 1.0);
+  PlanOptions plan = options.job;
+  plan.ranks = ranks;
+  const SlowedCosts costs(alone, ranks > 1 ? plan.slowdown : 1.0);
   const Backward backward =
-      backward_of_step(model, samples_on(ranks, options), options.micro_batches, costs);
+      backward_of_step(model, samples_on(ranks, options), plan.micro_batches, costs);
   const bool divides = sync::describe_scheme(update.scheme).divides_optimizer;
   const double optimizer =
       costs.update_seconds(layout_of(model).parameter_count) / (divides ? ranks : 1);
   const bool grows = options.fixed == FixedBatch::per_rank;
-  ScalingPoint at{.ranks = ranks, .global_batch = grows ? options.batch * ranks : options.batch};
+  ScalingPoint at{.ranks = ranks, .global_batch = grows ? plan.batch * ranks : plan.batch};
   at.step_seconds = step_seconds({.model = model,
                                   .update = update,
-                                  .options = options,
+                                  .plan = plan,
                                   .backward = backward,
-                                  .ranks = ranks,
+                                  .tau = options.tau,
                                   .update_seconds = optimizer});
   at.compute_seconds = backward.end + optimizer;
   at.images_per_second = static_cast<double>(at.global_batch) / at.step_seconds;
@@ -441,8 +430,9 @@ std::vector<int> ranks_of(const ScalingOptions& options) {
   std::vector<int> all;
   for (std::int64_t ranks = options.first; ranks <= options.last; ranks *= 2) {
     const auto count = static_cast<int>(ranks);
-    const bool has_samples = options.fixed == FixedBatch::per_rank || ranks <= options.batch;
-    if (has_samples && samples_on(count, options) >= options.micro_batches) all.push_back(count);
+    const bool has_samples = options.fixed == FixedBatch::per_rank || ranks <= options.job.batch;
+    if (has_samples && samples_on(count, options) >= options.job.micro_batches)
+      all.push_back(count);
   }
   return all;
 }
@@ -472,7 +462,8 @@ std::vector<std::int64_t> samples_of_ranks(const ScalingOptions& options) {
   check(options);
   std::vector<std::int64_t> samples;
   const auto add = [&](int ranks) {
-    const MicroBatches parts = micro_batches_of(samples_on(ranks, options), options.micro_batches);
+    const MicroBatches parts =
+        micro_batches_of(samples_on(ranks, options), options.job.micro_batches);
     samples.push_back(parts.large);
     if (parts.small_count > 0) samples.push_back(parts.small);
   };

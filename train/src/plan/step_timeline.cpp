@@ -14,7 +14,6 @@
 
 #include <rondo/sync/buckets.hpp>
 
-#include "plan/closed_forms.hpp"
 #include "plan/layer_costs.hpp"
 
 namespace rondo::train {
@@ -73,85 +72,22 @@ std::vector<GradientBucket> gradient_buckets(const GridJob& job, const FoundLayo
 
 namespace {
 
-// The messages of a rank in one exchange or reduction.
-struct Sending {
-  double seconds = 0.0;  // until all has arrived, where the port has nothing else to send
-  double busy = 0.0;     // seconds of these in which the port is busy
-  int messages = 0;      // to other nodes, each of which waits for the one before
-};
+// The reduction of a bucket. The transport posts no more than so much of a long message at once.
+MessageCost cost_of(const GradientBucket& bucket, const PlanOptions& options) {
+  constexpr double most_posted = 4 * 512.0 * 1024.0;
+  MessageCost all = allreduce_cost(bucket.bytes / element_bytes, bucket.ranks, options);
+  if (all.rounds == 0.0) return all;
+  const double bytes = all.busy / all.rounds * port_bandwidth(options);
+  all.rounds *= std::max(1.0, std::ceil(bytes / most_posted));
+  return all;
+}
 
-// The messages of a layer in backward.
-struct LayerSendings {
-  Sending dy = {};
-  Sending halo_dy = {};
-  Sending dx = {};
-};
-
-// The planner's formulas say how long something takes. How long the port is busy meanwhile they say
-// where nothing but bytes between nodes costs any time; and how many messages there are, where
-// nothing but these costs any, a second each.
-class SendingCosts {
- public:
-  explicit SendingCosts(const GridJob& job)
-      : job_(job),
-        by_bytes_(only_bytes_between_nodes(job.options)),
-        by_messages_(job.options),
-        bytes_job_{job.model, by_bytes_, job.grid, job.shapes},
-        messages_job_{job.model, by_messages_, job.grid, job.shapes} {
-    constexpr double unlimited = std::numeric_limits<double>::infinity();
-    by_messages_.node = by_bytes_.node;
-    by_messages_.fabric = {.alpha_seconds = 1.0, .bandwidth = unlimited};
-    by_messages_.port_bandwidth = 0.0;
-  }
-  SendingCosts(const SendingCosts&) = delete;
-  SendingCosts& operator=(const SendingCosts&) = delete;
-
-  // The transport posts no more than so much of a long message at once.
-  [[nodiscard]] Sending of(const GradientBucket& bucket) const {
-    constexpr double most_posted = 4 * 512.0 * 1024.0;
-    const double elements = bucket.bytes / element_bytes;
-    const auto seconds_of = [&](const PlanOptions& options) {
-      return allreduce_seconds(elements, bucket.ranks, options);
-    };
-    Sending all{.seconds = seconds_of(job_.options),
-                .busy = seconds_of(by_bytes_),
-                .messages = rounded(seconds_of(by_messages_))};
-    if (all.messages == 0) return all;
-    all.busy /= with_adding(elements, bucket.ranks, job_.options);
-    const double bytes = all.busy / all.messages * port_bandwidth(job_.options);
-    all.messages *= std::max(1, static_cast<int>(std::ceil(bytes / most_posted)));
-    return all;
-  }
-
-  [[nodiscard]] LayerSendings of(std::size_t index, const LayerOption& option) const {
-    const ExchangeSeconds& seconds = option.exchange;
-    if (seconds.total() == 0.0) return {};
-    const JobLayer layer = layer_of(job_, index);
-    const ExchangeSeconds busy = exchange_seconds(bytes_job_, layer, option.split);
-    const ExchangeSeconds count = exchange_seconds(messages_job_, layer, option.split);
-    return {.dy = {seconds.dy, busy.dy, rounded(count.dy)},
-            .halo_dy = {seconds.halo_dy, busy.halo_dy, rounded(count.halo_dy)},
-            .dx = {seconds.dx, busy.dx, rounded(count.dx)}};
-  }
-
-  // The messages of a redistribution that takes so long: all are under way together.
-  [[nodiscard]] Sending of_redistribution(double seconds) const {
-    constexpr Messages empty{.count = 1};
-    const double latency = messages_seconds(empty, job_.replica(), job_.options);
-    const bool leaves_node = messages_seconds(empty, job_.replica(), by_messages_) > 0.0;
-    if (seconds == 0.0 || !leaves_node) return {.seconds = seconds};
-    return {.seconds = seconds, .busy = std::max(0.0, seconds - latency), .messages = 1};
-  }
-
- private:
-  static int rounded(double messages) { return static_cast<int>(std::lround(messages)); }
-
-  const GridJob& job_;
-  PlanOptions by_bytes_;
-  PlanOptions by_messages_;
-  GridJob bytes_job_;
-  GridJob messages_job_;
-};
+// Redistributions that take so long: all their messages are under way together.
+MessageCost cost_of_redistribution(const GridJob& job, double seconds) {
+  const MessageCost empty = messages_cost({.count = 1}, job.replica(), job.options);
+  if (seconds == 0.0 || empty.rounds == 0.0) return {.seconds = seconds};
+  return {.seconds = seconds, .busy = std::max(0.0, seconds - empty.seconds), .rounds = 1.0};
+}
 
 // A rank's way to other nodes. Messages leave it one behind the other, in the order in which they
 // are posted: those of reductions, each of which is posted when the one before has arrived, and
@@ -160,13 +96,13 @@ class SendingCosts {
 class Port {
  public:
   // A reduction whose data are ready at `now`. It begins when those before it have ended.
-  void reduce(double now, const Sending& reduction) {
+  void reduce(double now, const MessageCost& reduction) {
     reductions_.push_back({.ready = now, .steps = steps_of(reduction)});
   }
 
   // Returns when an exchange that begins at `now` has ended.
-  double exchange(double now, const Sending& exchange) {
-    if (exchange.messages == 0) return now + exchange.seconds;
+  double exchange(double now, const MessageCost& exchange) {
+    if (exchange.rounds == 0.0) return now + exchange.seconds;
     const Steps steps = steps_of(exchange);
     for (int i = 0; i < steps.left; ++i) {
       post_reductions(now);
@@ -193,11 +129,9 @@ class Port {
     Steps steps = {};
   };
 
-  static Steps steps_of(const Sending& sending) {
-    const int count = std::max(sending.messages, 1);
-    return {.left = count,
-            .busy = sending.busy / count,
-            .behind = (sending.seconds - sending.busy) / count};
+  static Steps steps_of(const MessageCost& cost) {
+    const int count = std::max(static_cast<int>(cost.rounds), 1);
+    return {.left = count, .busy = cost.busy / count, .behind = (cost.seconds - cost.busy) / count};
   }
 
   double pass(double now, const Steps& steps) {
@@ -221,34 +155,29 @@ class Port {
   double reduced_ = 0.0;  // when the last message of reductions has arrived
 };
 
-}  // namespace
-
-namespace {
-
 // When a pass that begins at `now` has ended, and with it the reductions of `buckets`.
-double end_of_pass(double now, const FoundLayouts& found, const SendingCosts& costs,
+double end_of_pass(double now, const GridJob& job, const FoundLayouts& found,
                    std::span<const GradientBucket> buckets) {
   now += found.closing;
   for (const ChosenOption& layer : found.layers) {
-    now +=
-        layer.redistribution / 2.0 + layer.option.exchange.forward + layer.option.compute.forward;
+    now += layer.redistribution / 2.0 + layer.option.exchange.forward.seconds +
+           layer.option.compute.forward;
   }
   Port port;
   auto next = buckets.begin();
   for (std::size_t i = found.layers.size(); i-- > 0;) {
     const ChosenOption& layer = found.layers[i];
-    const WorkSeconds& compute = layer.option.compute;
-    const LayerSendings exchanges = costs.of(i, layer.option);
-    now = port.exchange(now, exchanges.dy);
-    const double halo = port.exchange(now, exchanges.halo_dy);
-    now += compute.backward_weights;
+    const LayerExchanges& exchange = layer.option.exchange;
+    now = port.exchange(now, exchange.dy);
+    const double halo = port.exchange(now, exchange.halo_dy);
+    now += layer.option.compute.backward_weights;
     if (next != buckets.end() && next->layer == i) {
-      port.reduce(now, costs.of(*next));
+      port.reduce(now, cost_of(*next, job.options));
       ++next;
     }
-    now = std::max(now, halo) + compute.backward_data;
-    now = port.exchange(now, exchanges.dx);
-    now = port.exchange(now, costs.of_redistribution(layer.redistribution / 2.0));
+    now = std::max(now, halo) + layer.option.compute.backward_data;
+    now = port.exchange(now, exchange.dx);
+    now = port.exchange(now, cost_of_redistribution(job, layer.redistribution / 2.0));
   }
   return std::max(now, port.finish());
 }
@@ -256,13 +185,12 @@ double end_of_pass(double now, const FoundLayouts& found, const SendingCosts& co
 }  // namespace
 
 double bucketed_seconds(const GridJob& job, const FoundLayouts& found) {
-  const SendingCosts costs(job);
   const std::vector<GradientBucket> buckets = gradient_buckets(job, found);
   double before_last = 0.0;
   if (job.options.micro_batches > 1) {
-    before_last = (passes_of(job.options) - 1.0) * end_of_pass(0.0, found, costs, {});
+    before_last = (passes_of(job.options) - 1.0) * end_of_pass(0.0, job, found, {});
   }
-  return end_of_pass(before_last, found, costs, buckets);
+  return end_of_pass(before_last, job, found, buckets);
 }
 
 }  // namespace rondo::train

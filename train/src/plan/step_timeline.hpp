@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "plan/closed_forms.hpp"
 #include "plan/grid_job.hpp"
 #include "plan/layout_search.hpp"
 

@@ -118,6 +118,8 @@ struct BestPlan {
   std::uint64_t bytes_per_rank = 0;
   std::string refused = {};  ///< why there are no splits for this grid; empty: there are
   std::vector<BestLayer> layers = {};
+  /// By layer of the model; a layer without weights has the split of what it reads.
+  std::vector<LayerSplit> splits = {};
 
   [[nodiscard]] double communication_seconds() const noexcept {
     return exchange_seconds + reduction_seconds + redistribution_seconds;
@@ -161,11 +163,6 @@ struct BestPlan {
 [[nodiscard]] RONDO_TRAIN_API std::vector<BestPlan> best_plans(const Model& model,
                                                                const PlanOptions& options,
                                                                const ComputeCosts& costs);
-
-/// The splits of `plan`, an entry for each layer of the model; those of layers without weights mean
-/// nothing.
-[[nodiscard]] RONDO_TRAIN_API std::vector<LayerSplit> layer_splits(const Model& model,
-                                                                   const BestPlan& plan);
 
 /// As a configuration says it: "sample", "replica", "height=A width=B", "channel=C filter=D", or
 /// those of all four parts that are more than 1.

@@ -63,21 +63,14 @@ struct ScalingOptions {
   int first = 1;  ///< ranks; then twice as many each time
   int last = 1;
   FixedBatch fixed = FixedBatch::per_rank;
-  std::int64_t batch = 128;  ///< samples: of a rank, or of all
-  LinkCost fabric = {};
-  LinkCost node = {};
-  int ranks_per_node = 1;
-  double port_bandwidth = 0.0;  ///< see PlanOptions, as the next
-  transport::AllreducePaths paths = transport::AllreducePaths();
+  /// The job on each of these numbers of ranks. `batch` has the samples of a rank, or of all;
+  /// gradients are sent as `gradient_type`, and S / M is `optimizer_elements`. `slowdown` counts
+  /// where there are several ranks: one alone has no others beside it. `ranks`, and all that only
+  /// grids need, has no effect.
+  PlanOptions job = {};
   /// Counts for schemes with has_mean_period(): mean iterations of a window (lazy, at most
   /// update.max_interval), or steps of a round.
   double tau = 1.0;
-  int optimizer_elements = 1;  ///< that the optimizer keeps for a parameter: S / M
-  /// The type of gradients as ranks send them: bf16 counts as half as many elements.
-  tensor::DataType gradient_type = tensor::DataType::f32;
-  int micro_batches = 1;  ///< in which a rank computes its samples: as PlanOptions has it
-  /// As PlanOptions::slowdown, of more than one rank: one alone has no others beside it.
-  double slowdown = 1.0;
 };
 
 struct ScalingPoint {
