@@ -155,7 +155,9 @@ TEST(ResumeChoiceTest, ARunGoesOnWhereNamesAndWordsAreOthers) {
          return "auto";
        }},
       {"data that are read in another way",
-       [](auto&, Experiment& experiment) { return experiment.data.broken = "skip", "auto"; }},
+       [](auto&, Experiment& experiment) {
+         return experiment.data.broken = BrokenImages::skip, "auto";
+       }},
       {"the same grid in other words",
        [](auto&, Experiment& experiment) { return experiment.grid.sample = 2, "auto"; }},
   };

@@ -348,7 +348,7 @@ PreparedRun prepare_run(transport::World& world, const Experiment& experiment, c
     run = load_run(experiment, own, own_model);
   });
   agree_on_data(world, run);
-  if (experiment.grid.plan == "auto") choose_grid(world, run, earlier, team);
+  if (experiment.grid.plan == GridPlan::automatic) choose_grid(world, run, earlier, team);
   return run;
 }
 
@@ -427,7 +427,7 @@ AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& ex
       .grid = grid_keys(best),
       .expected =
           expectation(best, agreement, costs, world.nodes(), table.measurements()) + unkept};
-  chosen.grid.plan = "chosen";
+  chosen.grid.plan = GridPlan::chosen;
   chosen.grid.batch_norm = experiment.grid.batch_norm;
   return chosen;
 }
