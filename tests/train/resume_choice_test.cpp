@@ -28,9 +28,9 @@
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/resumed_runs.hpp"
-#include "trainer/agreement.hpp"
 #include "trainer/run_log.hpp"
 #include "trainer/run_state.hpp"
+#include "weights/checksum.hpp"
 
 namespace rondo::train::resume_choice_test {
 namespace {
@@ -392,7 +392,7 @@ TEST(ResumeChoiceTest, ItsFirstCheckpointHasWhatWasEvaluated) {
   const ModelWeights weights =
       weights_of_checkpoint(first, read_manifest(first), model_of(experiment));
 
-  EXPECT_EQ(to_text(hash_of({weights.parameters})),
+  EXPECT_EQ(hash_of({weights.parameters}),
             test::events(source.path(), "epoch").back()["parameter_hash"].get<std::string>());
 }
 
@@ -411,7 +411,7 @@ TEST(ResumeChoiceTest, WhatWasEvaluatedIsTakenWithoutTheParametersOfReplicas) {
   const ModelWeights weights =
       weights_of_checkpoint(checkpoint, read_manifest(checkpoint), model_of(experiment));
 
-  EXPECT_EQ(to_text(hash_of({weights.parameters})),
+  EXPECT_EQ(hash_of({weights.parameters}),
             test::events(folder.path(), "epoch").front()["parameter_hash"].get<std::string>());
 }
 
@@ -468,7 +468,7 @@ TEST(ResumeChoiceTest, AFileOfSeveralReplicasIsReadOnceAndCountsAsOftenInTheMean
   const ModelWeights weights = weights_of_checkpoint(checkpoint, manifest, model_of(experiment));
 
   EXPECT_EQ(openings.count(), 1);
-  EXPECT_EQ(to_text(hash_of({weights.parameters})), to_text(hash_of({mean})));
+  EXPECT_EQ(hash_of({weights.parameters}), hash_of({mean}));
 }
 
 TEST(ResumeChoiceTest, ARunThatIsAtItsEndKeepsItsEpochOpen) {
