@@ -48,7 +48,7 @@ struct KindOfError {
 };
 
 template <typename Error>
-bool is(const std::exception& error) {
+bool has_type(const std::exception& error) {
   return dynamic_cast<const Error*>(&error) != nullptr;
 }
 
@@ -69,12 +69,13 @@ void raise_aborted(const std::string& text) {
 
 // Reports say an index of this list; the last one is of all other errors.
 constexpr std::array kinds_of_errors{
-    KindOfError{"configuration error: ", is<ConfigError>, raise_as<ConfigError>},
-    KindOfError{"data error: ", is<DataError>, raise_as<DataError>},
-    KindOfError{"numeric error: ", is<NumericError>, raise_as<NumericError>},
-    KindOfError{"invalid argument: ", is<std::invalid_argument>, raise_as<std::invalid_argument>},
+    KindOfError{"configuration error: ", has_type<ConfigError>, raise_as<ConfigError>},
+    KindOfError{"data error: ", has_type<DataError>, raise_as<DataError>},
+    KindOfError{"numeric error: ", has_type<NumericError>, raise_as<NumericError>},
+    KindOfError{"invalid argument: ", has_type<std::invalid_argument>,
+                raise_as<std::invalid_argument>},
     KindOfError{"transport error: ", is_of_transport, raise_aborted},
-    KindOfError{"unforeseen error: ", is<std::exception>, raise_as<std::runtime_error>},
+    KindOfError{"unforeseen error: ", has_type<std::exception>, raise_as<std::runtime_error>},
 };
 constexpr std::size_t numeric_error = 2;
 constexpr std::size_t transport_error = 4;

@@ -28,7 +28,7 @@ namespace rondo::train {
 [[nodiscard]] Fact fact_of_file(const std::string& key, const std::filesystem::path& file);
 
 /// Throws DataError on every rank where one has another of these than rank 0; its text begins with
-/// `before`. What `facts` throws on one rank is thrown on all, too. Collective.
+/// `before`. An error of `facts` on one rank is thrown on all.
 void expect_same_files(transport::World& world, const std::function<std::vector<Fact>()>& facts,
                        std::string_view before);
 
