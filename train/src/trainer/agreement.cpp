@@ -79,8 +79,8 @@ constexpr std::array kinds_of_errors{
 };
 constexpr std::size_t numeric_error = 2;
 constexpr std::size_t transport_error = 4;
-constexpr std::size_t other_error = 5;
-constexpr std::size_t no_error = 6;
+constexpr std::size_t no_error = kinds_of_errors.size();
+constexpr std::size_t other_error = no_error - 1;
 
 /// A failure as it travels; longer texts are cut.
 struct Report {

@@ -303,7 +303,7 @@ Fact fact_of_file(const std::string& key, const std::filesystem::path& file) {
   if (file.empty()) return {name, "that of no file"};
   std::error_code ignored;
   const bool is_file = std::filesystem::is_regular_file(file, ignored);
-  return {name, checksum_of_beginning(file, is_file ? whole_file : 0)};
+  return {name, is_file ? checksum_of_beginning(file, whole_file) : checksum_of({})};
 }
 
 void expect_same_files(transport::World& world, const std::function<std::vector<Fact>()>& facts,

@@ -75,8 +75,9 @@ MetricsFile::MetricsFile(std::filesystem::path file) : path_(std::move(file)) { 
 void MetricsFile::open() {
   errno = 0;
   stream_.open(path_, std::ios::app);
+  if (!stream_) fail_to_write(path_);
   identity_ = identity_of(path_);
-  if (!stream_ || !identity_) fail_to_write(path_);
+  if (!identity_) fail_to_write(path_);
 }
 
 // What is written into a file that has lost its name is lost when the run ends. One that was only
