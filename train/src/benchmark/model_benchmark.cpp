@@ -192,7 +192,7 @@ KernelTime measure_loss(tensor::Engine& engine, tensor::Shape shape,
 KernelTime measure_update(const ParameterLayout& layout, const UpdateBenchmark& update,
                           const std::function<void()>& before) {
   const auto optimizer = make_optimizer(update.optimizer, layout, update.team);
-  return {chosen({.optimizer = update.optimizer}, "optimizer.name"), "update", "rondo",
+  return {name_of(update.optimizer.name), "update", "rondo",
           update_microseconds(*optimizer, before), 0.0};
 }
 

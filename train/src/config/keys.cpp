@@ -427,4 +427,10 @@ std::string chosen(const Experiment& experiment, std::string_view key) {
   return std::get<std::string>(find_key(key)->get(experiment));
 }
 
+std::string name_of(OptimizerName name) {
+  Experiment experiment;
+  experiment.optimizer.name = name;
+  return chosen(experiment, "optimizer.name");
+}
+
 }  // namespace rondo::train

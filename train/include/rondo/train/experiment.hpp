@@ -245,6 +245,7 @@ RONDO_TRAIN_API void expect_same_training(const Experiment& then, const Experime
 /// The name of the value of a key that chooses one of several: "sgd" of "optimizer.name".
 [[nodiscard]] RONDO_TRAIN_API std::string chosen(const Experiment& experiment,
                                                  std::string_view key);
+[[nodiscard]] RONDO_TRAIN_API std::string name_of(OptimizerName name);
 
 /// All keys with their values, as a TOML file that reads back to the same Experiment.
 [[nodiscard]] RONDO_TRAIN_API std::string to_toml(const Experiment& experiment);
