@@ -231,8 +231,11 @@ TEST(ResumeChoiceTest, ARefusedRunLeavesTheFolderAsItWas) {
     const std::string model = contents(folder.path() / "model.safetensors");
     const auto checkpoints = list_checkpoints(folder.path());
 
-    const auto expect = state.is_data ? expect_refusal<DataError> : expect_refusal<ConfigError>;
-    expect(2, experiment, options, state.text);
+    if (state.is_data) {
+      expect_refusal<DataError>(2, experiment, options, state.text);
+    } else {
+      expect_refusal<ConfigError>(2, experiment, options, state.text);
+    }
 
     EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
     EXPECT_EQ(contents(folder.path() / "model.safetensors"), model);
