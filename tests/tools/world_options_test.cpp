@@ -11,15 +11,12 @@
 #include <rondo/train/experiment.hpp>
 #include <rondo/transport/world.hpp>
 
-#include "failure.hpp"
-#include "support/error_text.hpp"
 #include "world.hpp"
 
 namespace rondo::tools::world_options_test {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::HasSubstr;
 
 transport::WorldOptions options_of(const std::vector<std::string>& settings) {
   std::vector<std::string> keys;
@@ -75,11 +72,6 @@ TEST(WorldOptionsTest, HaveEveryWayOfWaiting) {
                                       {"block", Waiting::block}}) {
     EXPECT_EQ(options_of({std::string("wait=") + name}).waiting, waiting);
   }
-  train::Experiment experiment;
-  experiment.transport.wait = "doze";
-  EXPECT_THAT(
-      rondo::test::error_text<UsageError>([&] { static_cast<void>(world_options(experiment)); }),
-      HasSubstr("there is no way of waiting 'doze'; there are: "));
 }
 
 TEST(WorldOptionsTest, TellOfAStallOnStderr) {

@@ -342,13 +342,6 @@ TEST(UpdateTest, MakesTheSchemeThatTheExperimentNames) {
     EXPECT_EQ(
         make_scheme(experiment, {.replica = replica, .layout = &layout})->replicated().at(0).data(),
         parameters.data());
-    experiment.optimizer.name = "lbfgs";
-    EXPECT_THAT(
-        rondo::test::error_text<ConfigError>([&] {
-          static_cast<void>(make_scheme(experiment, {.replica = replica, .layout = &layout}));
-        }),
-        HasSubstr("optimizer.name: \"lbfgs\""));
-    experiment.optimizer.name = "sgd";
     experiment.update.scheme = "gossip";
     EXPECT_THAT(
         rondo::test::error_text<ConfigError>([&] {

@@ -164,8 +164,9 @@ TEST_F(ComputeTableTest, UpdatesOfOtherOptimizersAndTeamsAreMeasuredAnew) {
   };
   EXPECT_EQ(measurements({}), 1);
   EXPECT_EQ(measurements({}), 0);
-  for (const char* name : {"lars", "adam", "adamw"}) {
-    EXPECT_EQ(measurements({.optimizer = {.name = name}}), 1) << name;
+  using enum OptimizerName;
+  for (const OptimizerName name : {lars, adam, adamw}) {
+    EXPECT_EQ(measurements({.optimizer = {.name = name}}), 1);
   }
   EXPECT_EQ(team.runs(), 0);
   EXPECT_EQ(measurements({.team = &team}), 1);

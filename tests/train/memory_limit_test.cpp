@@ -225,7 +225,7 @@ TEST(PlannedMemoryTest, OfAlexNetOnAGrid) {
 TEST(PlannedMemoryTest, OfABatchInPiecesAndOfAdam) {
   Experiment experiment = short_run("resnet20", 64);
   experiment.train.accumulate = 4;
-  experiment.optimizer.name = "adam";
+  experiment.optimizer.name = OptimizerName::adam;
   expect_agreement_on_one_rank(experiment);
 }
 
@@ -467,7 +467,7 @@ TEST(MemoryLimitTest, TheOptimizersStateCounts) {
   const auto peak = [&] { return test::train_on(1, experiment).summaries[0].peak_bytes; };
   experiment.optimizer.momentum = 0.0;
   const std::uint64_t of_sgd = peak();  // keeps its momenta all the same
-  experiment.optimizer.name = "adam";
+  experiment.optimizer.name = OptimizerName::adam;
   EXPECT_EQ(peak() - of_sgd, 246'824U);
 }
 

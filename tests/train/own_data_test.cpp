@@ -190,7 +190,7 @@ TEST(OwnDataTest, AProgramIsToldOfBrokenImages) {
   Dataset dataset = make_shades_on_demand();
   dataset.training.source = std::make_shared<BrokenSource>();
   Experiment skips = experiment();
-  skips.data.broken = "skip";
+  skips.data.broken = BrokenImages::skip;
   skips.train.epochs = 1;
   std::mutex mutex;
   std::vector<std::string> problems;

@@ -386,12 +386,16 @@ int elements_planned(const Experiment::Optimizer& optimizer) {
 }
 
 TEST(OptimizerWordsTest, AreThoseThatTheOptimizerKeeps) {
-  EXPECT_EQ(elements_planned({.name = "sgd"}), elements_kept(sync::make_sgd(parameters, {})));
-  EXPECT_EQ(elements_planned({.name = "sgd", .momentum = 0.0}),
+  EXPECT_EQ(elements_planned({.name = OptimizerName::sgd}),
+            elements_kept(sync::make_sgd(parameters, {})));
+  EXPECT_EQ(elements_planned({.name = OptimizerName::sgd, .momentum = 0.0}),
             elements_kept(sync::make_sgd(parameters, {.momentum = 0.0F})));
-  EXPECT_EQ(elements_planned({.name = "lars"}), elements_kept(sync::make_lars(parameters, {})));
-  EXPECT_EQ(elements_planned({.name = "adam"}), elements_kept(sync::make_adam(parameters)));
-  EXPECT_EQ(elements_planned({.name = "adamw"}), elements_kept(sync::make_adamw(parameters)));
+  EXPECT_EQ(elements_planned({.name = OptimizerName::lars}),
+            elements_kept(sync::make_lars(parameters, {})));
+  EXPECT_EQ(elements_planned({.name = OptimizerName::adam}),
+            elements_kept(sync::make_adam(parameters)));
+  EXPECT_EQ(elements_planned({.name = OptimizerName::adamw}),
+            elements_kept(sync::make_adamw(parameters)));
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST(ResumeElsewhereTest, ARunThatWentOnOnOtherRanksCanBeStoppedAgain) {
   for (const char* scheme : {"synchronous", "sharded", "k_step", "hierarchical", "lazy"}) {
     Experiment experiment = experiment_of(scheme, "resnet8");
     if (scheme != std::string("synchronous")) experiment.update.warmup_epochs = 1.0;  // of 5 steps
-    if (scheme != std::string("lazy")) experiment.optimizer.name = "adam";
+    if (scheme != std::string("lazy")) experiment.optimizer.name = OptimizerName::adam;
     experiment.update.lazy_layers = "3";  // and not as many as a measurement says
     expect_same_end_after_a_change(experiment, experiment, 2);
   }

@@ -428,7 +428,7 @@ TEST(TrainerSchemesTest, WeightDecayCanLeaveOutBatchNormUnderEveryScheme) {
     expect_decay_of_weights_alone(with_strong_decay(scheme, false));
   }
   Experiment experiment = with_strong_decay("synchronous", false);
-  experiment.optimizer.name = "adamw";
+  experiment.optimizer.name = OptimizerName::adamw;
   expect_decay_of_weights_alone(experiment);
 }
 

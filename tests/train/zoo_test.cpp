@@ -379,11 +379,12 @@ TEST(ModelBenchmarkTest, NamesTheKernelsOfOnednn) {
 }
 
 TEST(ModelBenchmarkTest, TimesTheOptimizerThatIsAsked) {
-  for (const char* name : {"sgd", "lars", "adam", "adamw"}) {
+  using enum OptimizerName;
+  for (const OptimizerName name : {sgd, lars, adam, adamw}) {
     const PrimitiveTimes times =
         measure_primitives(make_model("lenet5"), 2, 1, tensor::DataType::f32, KernelCaches::warm,
                            {.optimizer = {.name = name}});
-    EXPECT_THAT(rows_of(times), testing::Contains(name + std::string(" update")));
+    EXPECT_THAT(rows_of(times), testing::Contains(name_of(name) + " update"));
   }
 }
 

@@ -18,7 +18,6 @@
 
 #include <rondo/transport/communicator.hpp>
 
-#include "failure.hpp"
 #include "say.hpp"
 
 namespace rondo::tools {
@@ -27,15 +26,6 @@ namespace {
 std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(seconds));
-}
-
-// The name comes from a configuration, which accepts any text here.
-transport::Waiting waiting_from(const std::string& name) {
-  const auto found =
-      std::ranges::find(waitings, name, &Choices<transport::Waiting>::value_type::first);
-  if (found != waitings.end()) return found->second;
-  throw UsageError(
-      fmt::format("there is no way of waiting '{}'; there are: {}", name, names_of(waitings)));
 }
 
 // [transport] in the units of the transport.
@@ -94,7 +84,7 @@ transport::WorldOptions world_options() {
 // way.
 transport::WorldOptions world_options(const train::Experiment& experiment) {
   transport::WorldOptions options = world_options();
-  options.waiting = waiting_from(experiment.transport.wait);
+  options.waiting = experiment.transport.wait;
   options.deadline = to_milliseconds(experiment.transport.deadline_seconds);
   options.stall_warning = to_milliseconds(experiment.transport.stall_warning_seconds);
   options.small_bytes = static_cast<std::size_t>(experiment.transport.small_bytes);

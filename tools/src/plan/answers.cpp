@@ -246,23 +246,23 @@ void read_range(const std::string& text, train::ScalingOptions& options) {
 
 // How long windows and rounds are depends on the training, so their mean must be given or have been
 // measured.
-double tau_of(const PlanRequest& request, const train::Experiment::Update& update) {
+double tau_of(const PlanRequest& request, const train::Experiment& experiment) {
   if (!request.metrics.empty()) return train::mean_window(request.metrics);
   if (request.tau > 0.0) return request.tau;
   const std::string what =
-      sync::describe_scheme(update.scheme).windows
+      sync::describe_scheme(experiment.update.scheme).windows
           ? "--scheme lazy needs the mean iterations of a window"
           : fmt::format("update.period_policy = \"{}\" needs the mean steps of a round",
-                        update.period_policy);
+                        train::chosen(experiment, "update.period_policy"));
   throw UsageError(what + ": --tau, or --metrics with a run's metrics.jsonl");
 }
 
-void refuse_tau(const PlanRequest& request, const train::Experiment::Update& update) {
+void refuse_tau(const PlanRequest& request, const train::Experiment& experiment) {
   if (request.tau == 0.0 && request.metrics.empty()) return;
   throw UsageError(fmt::format(
       "--tau and --metrics have no effect with update.scheme = \"{}\" and update.period_policy = "
       "\"{}\"; leave them out",
-      update.scheme, update.period_policy));
+      experiment.update.scheme, train::chosen(experiment, "update.period_policy")));
 }
 
 train::ScalingOptions scaling_options(const PlanJob& job) {
@@ -273,9 +273,9 @@ train::ScalingOptions scaling_options(const PlanJob& job) {
   if (request.batch_per_rank > 0) options.job.batch = request.batch_per_rank;
   const train::Experiment::Update& update = job.experiment.update;
   if (train::has_mean_period(update)) {
-    options.tau = tau_of(request, update);
+    options.tau = tau_of(request, job.experiment);
   } else {
-    refuse_tau(request, update);
+    refuse_tau(request, job.experiment);
   }
   return options;
 }

@@ -192,7 +192,8 @@ KernelTime measure_loss(tensor::Engine& engine, tensor::Shape shape,
 KernelTime measure_update(const ParameterLayout& layout, const UpdateBenchmark& update,
                           const std::function<void()>& before) {
   const auto optimizer = make_optimizer(update.optimizer, layout, update.team);
-  return {update.optimizer.name, "update", "rondo", update_microseconds(*optimizer, before), 0.0};
+  return {name_of(update.optimizer.name), "update", "rondo",
+          update_microseconds(*optimizer, before), 0.0};
 }
 
 // Writing to every cache line of more memory than a core's share of the caches evicts what a kernel

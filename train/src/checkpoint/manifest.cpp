@@ -13,6 +13,7 @@
 #include <set>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -42,6 +43,36 @@ int format_of(const Manifest& manifest) {
   return manifest.metrics_checksum.empty() ? format_without_metrics_checksum : format_version;
 }
 
+// Calls visit(name, member) for each member that is one value, in the order of the text.
+template <typename AManifest, typename Visit>
+void visit_members(AManifest& manifest, const Visit& visit) {
+  visit("program", manifest.program);
+  visit("step", manifest.step);
+  visit("epoch", manifest.epoch);
+  visit("ranks", manifest.ranks);
+  visit("threads", manifest.threads);
+  visit("replicas", manifest.replicas);
+  visit("nodes", manifest.nodes);
+  visit("lazy_convolutions", manifest.lazy_convolutions);
+  visit("training_samples", manifest.training_samples);
+  visit("training_data", manifest.training_data);
+  visit("test_data", manifest.test_data);
+  visit("mean", manifest.mean);
+  visit("stddev", manifest.stddev);
+  visit("class_names", manifest.class_names);
+  visit("layers", manifest.layers);
+  visit("accuracy", manifest.accuracy);
+  visit("metrics_bytes", manifest.metrics_bytes);
+  visit("token_trace_bytes", manifest.token_trace_bytes);
+  visit("config", manifest.config);
+}
+
+template <class T>
+Json as_json(const T& member) {
+  return member;
+}
+Json as_json(const std::optional<double>& member) { return member ? Json(*member) : Json(nullptr); }
+
 // All members but the checksum. The order is fixed, because the text is compared.
 Json body_of(const Manifest& manifest) {
   Json files = Json::array();
@@ -57,29 +88,11 @@ Json body_of(const Manifest& manifest) {
     }
     ranks.push_back(std::move(names));
   }
-  Json body = {{"format", format_of(manifest)},
-               {"program", manifest.program},
-               {"step", manifest.step},
-               {"epoch", manifest.epoch},
-               {"ranks", manifest.ranks},
-               {"threads", manifest.threads},
-               {"replicas", manifest.replicas},
-               {"nodes", manifest.nodes},
-               {"lazy_convolutions", manifest.lazy_convolutions},
-               {"training_samples", manifest.training_samples},
-               {"training_data", manifest.training_data},
-               {"test_data", manifest.test_data},
-               {"mean", manifest.mean},
-               {"stddev", manifest.stddev},
-               {"class_names", manifest.class_names},
-               {"layers", manifest.layers},
-               {"accuracy", nullptr},
-               {"metrics_bytes", manifest.metrics_bytes},
-               {"token_trace_bytes", manifest.token_trace_bytes},
-               {"config", manifest.config},
-               {"files", std::move(files)},
-               {"parts", std::move(ranks)}};
-  if (manifest.accuracy) body["accuracy"] = *manifest.accuracy;
+  Json body = {{"format", format_of(manifest)}};
+  visit_members(manifest,
+                [&](const char* name, const auto& member) { body[name] = as_json(member); });
+  body["files"] = std::move(files);
+  body["parts"] = std::move(ranks);
   if (manifest.images) {
     body[images_key] = {{"name", manifest.images->name},
                         {"hwc", manifest.images->hwc},
@@ -110,6 +123,20 @@ T integer_of(const Json& object, const char* key) {
   const Json& number = object.at(key);
   if (!number.is_number_integer()) refuse_manifest(fmt::format("has a {} that is no integer", key));
   return number.get<T>();
+}
+
+template <class T>
+void read_member(const Json& body, const char* name, T& member) {
+  if constexpr (std::is_integral_v<T>) {
+    member = integer_of<T>(body, name);
+  } else {
+    member = body.at(name).get<T>();
+  }
+}
+
+void read_member(const Json& body, const char* name, std::optional<double>& member) {
+  const Json& number = body.at(name);
+  if (!number.is_null()) member = number.get<double>();
 }
 
 std::vector<CheckpointFile> files_of(const Json& body) {
@@ -183,28 +210,8 @@ Manifest manifest_of(const Json& body) {
     refuse_manifest(fmt::format("has the format {}, and this program reads {} to {}", version,
                                 format_without_images, format_version));
   }
-  Manifest manifest{.program = body.at("program").get<std::string>(),
-                    .config = body.at("config").get<std::string>(),
-                    .step = integer_of<std::int64_t>(body, "step"),
-                    .epoch = integer_of<std::int64_t>(body, "epoch"),
-                    .ranks = integer_of<int>(body, "ranks"),
-                    .threads = integer_of<int>(body, "threads"),
-                    .replicas = integer_of<int>(body, "replicas"),
-                    .nodes = integer_of<int>(body, "nodes"),
-                    .lazy_convolutions = integer_of<std::size_t>(body, "lazy_convolutions"),
-                    .training_samples = integer_of<std::int64_t>(body, "training_samples"),
-                    .training_data = body.at("training_data").get<std::string>(),
-                    .test_data = body.at("test_data").get<std::string>(),
-                    .mean = body.at("mean").get<std::vector<float>>(),
-                    .stddev = body.at("stddev").get<std::vector<float>>(),
-                    .class_names = body.at("class_names").get<std::vector<std::string>>(),
-                    .layers = body.at("layers").get<std::string>(),
-                    .metrics_bytes = integer_of<std::uint64_t>(body, "metrics_bytes"),
-                    .token_trace_bytes = integer_of<std::uint64_t>(body, "token_trace_bytes"),
-                    .files = files_of(body)};
-  if (const Json& accuracy = body.at("accuracy"); !accuracy.is_null()) {
-    manifest.accuracy = accuracy.get<double>();
-  }
+  Manifest manifest{.files = files_of(body)};
+  visit_members(manifest, [&](const char* name, auto& member) { read_member(body, name, member); });
   if (version > format_without_images) manifest.images = images_of(body.at(images_key));
   if (version == format_version) {
     manifest.metrics_checksum = body.at(metrics_checksum_key).get<std::string>();

@@ -97,31 +97,6 @@ std::vector<fs::path> resume_candidates(const fs::path& run_folder, const fs::pa
   return {resume.has_filename() ? resume : resume.parent_path()};  // "step-4/"
 }
 
-namespace {
-
-// Nothing of one that was not evaluated, or cannot be read.
-std::optional<double> known_accuracy(const fs::path& checkpoint) {
-  try {
-    return read_manifest(checkpoint).accuracy;
-  } catch (const DataError&) {
-    return std::nullopt;
-  }
-}
-
-// The one with the highest accuracy of those that were evaluated; of equals, the newest.
-fs::path best_of(const std::vector<fs::path>& checkpoints) {
-  fs::path best;
-  double highest = -1.0;
-  for (const fs::path& checkpoint : checkpoints) {
-    const double accuracy = known_accuracy(checkpoint).value_or(-1.0);
-    if (accuracy > highest) best = checkpoint;
-    highest = std::max(highest, accuracy);
-  }
-  return best;
-}
-
-}  // namespace
-
 fs::path find_checkpoint(const fs::path& run_folder, const std::string& which) {
   const std::vector<fs::path> checkpoints = list_checkpoints(run_folder);
   fs::path found;
@@ -141,17 +116,6 @@ fs::path find_checkpoint(const fs::path& run_folder, const std::string& which) {
       fmt::format("has no checkpoint \"{}\" ({})", which,
                   checkpoints.empty() ? "none at all" : fmt::format("{}", fmt::join(names, ", "))),
       "give newest, best, the number of a step, or the path of a checkpoint");
-}
-
-Manifest read_manifest(const fs::path& checkpoint) {
-  const std::string text = read_manifest_text(checkpoint);
-  try {
-    return parse_manifest(text);
-  } catch (const std::invalid_argument& error) {
-    // A damaged manifest is a matter of the disk, not of the caller's arguments.
-    throw DataError(fmt::format("{}: {}; use another checkpoint, or begin anew",
-                                checkpoint.string(), error.what()));
-  }
 }
 
 Experiment experiment_of(const Manifest& manifest) {

@@ -21,9 +21,6 @@ namespace rondo::train {
 [[nodiscard]] std::vector<std::filesystem::path> resume_candidates(
     const std::filesystem::path& run_folder, const std::filesystem::path& resume);
 
-// The manifest of a checkpoint. Throws DataError that names the file when it cannot be used.
-[[nodiscard]] Manifest read_manifest(const std::filesystem::path& checkpoint);
-
 // The configuration of the run.
 [[nodiscard]] Experiment experiment_of(const Manifest& manifest);
 

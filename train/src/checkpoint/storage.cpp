@@ -19,6 +19,7 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string_view>
 #include <system_error>
 
@@ -85,12 +86,12 @@ void remove_checkpoint(const fs::path& folder) noexcept {
   fs::remove_all(folder, ignored);
 }
 
-// Only evaluated checkpoints have one; an unreadable checkpoint counts as not evaluated.
-std::optional<double> accuracy_of(const fs::path& folder) {
+// Below any accuracy for one that was not evaluated, or cannot be read.
+double accuracy_of(const fs::path& folder) {
   try {
-    return parse_manifest(read_manifest_text(folder)).accuracy;
-  } catch (const std::exception&) {
-    return std::nullopt;
+    return read_manifest(folder).accuracy.value_or(-1.0);
+  } catch (const DataError&) {
+    return -1.0;
   }
 }
 
@@ -219,21 +220,25 @@ void set_aside_later(const fs::path& run_folder, std::int64_t last) {
   if (renamed) sync_folder(checkpoints_in(run_folder), write_remedy);
 }
 
+// The newest of several that are equally good: the list begins with it.
+fs::path best_of(const std::vector<fs::path>& checkpoints) {
+  fs::path best;
+  double highest = -1.0;
+  for (const fs::path& checkpoint : checkpoints) {
+    const double accuracy = accuracy_of(checkpoint);
+    if (accuracy > highest) best = checkpoint;
+    highest = std::max(highest, accuracy);
+  }
+  return best;
+}
+
 void prune_checkpoints(const fs::path& run_folder, std::int64_t keep, bool best) {
   // They were left when the run was resumed at an earlier step. Now there is a newer one.
   for (const fs::path& path : paths_in(checkpoints_in(run_folder))) {
     if (has_suffix(path, aside_suffix)) remove_checkpoint(path);
   }
   const std::vector<fs::path> folders = list_checkpoints(run_folder);
-  // Where several are equally good the newest is kept: the list begins with it.
-  fs::path best_one;
-  std::optional<double> highest;
-  for (const fs::path& folder : folders) {
-    const std::optional<double> accuracy = best ? accuracy_of(folder) : std::nullopt;
-    if (!accuracy || (highest && *accuracy <= *highest)) continue;
-    highest = accuracy;
-    best_one = folder;
-  }
+  const fs::path best_one = best ? best_of(folders) : fs::path();
   // The newest `keep` stay, and the best one besides.
   for (std::size_t i = static_cast<std::size_t>(keep); i < folders.size(); ++i) {
     if (folders[i] != best_one) remove_checkpoint(folders[i]);
@@ -254,6 +259,16 @@ std::string why_no_checkpoint(const fs::path& path) {
 }
 
 }  // namespace
+
+Manifest read_manifest(const fs::path& checkpoint) {
+  const std::string text = read_manifest_text(checkpoint);
+  try {
+    return parse_manifest(text);
+  } catch (const std::invalid_argument& error) {
+    // A damaged manifest is a matter of the disk, not of the caller's arguments.
+    fail_on_file(checkpoint, error.what(), read_remedy);
+  }
+}
 
 std::string read_manifest_text(const fs::path& checkpoint) {
   const fs::path path = checkpoint / manifest_name;

@@ -59,6 +59,12 @@ void set_aside_later(const std::filesystem::path& run_folder, std::int64_t last)
 // Removes what set_aside_later() has renamed.
 void prune_checkpoints(const std::filesystem::path& run_folder, std::int64_t keep, bool best);
 
+// The one of these, the newest first, with the highest accuracy; empty where none was evaluated.
+[[nodiscard]] std::filesystem::path best_of(const std::vector<std::filesystem::path>& checkpoints);
+
+// The manifest of a checkpoint. Throws DataError that names the file when it cannot be used.
+[[nodiscard]] Manifest read_manifest(const std::filesystem::path& checkpoint);
+
 // The manifest of a checkpoint as text. Throws DataError when it cannot be read.
 [[nodiscard]] std::string read_manifest_text(const std::filesystem::path& checkpoint);
 

@@ -295,15 +295,17 @@ const Key& key_of(const Assignment& assignment) {
                  fmt::format("unknown key '{}'; {}", full_name, suggest_key(assignment)));
 }
 
-// The value in the key's type: an integer will do where a number is expected.
-Value converted(const Assignment& assignment, const Key& key) {
-  const Value expected = key.get(Experiment{});
+// The value in the type of `expected`: an integer will do where a number is expected.
+Value converted(const Assignment& assignment, const Value& expected, std::string_view label) {
   if (!assignment.parts.empty() && std::holds_alternative<LayerList>(expected)) {
     return read_layers(assignment.parts);
   }
   if (assignment.usable) {
-    Value value = widened(assignment.value, expected);
-    if (value.index() == expected.index()) return value;
+    if (assignment.value.index() == expected.index()) return assignment.value;
+    const auto* integer = std::get_if<std::int64_t>(&assignment.value);
+    if (integer != nullptr && std::holds_alternative<double>(expected)) {
+      return static_cast<double>(*integer);
+    }
     const auto* array = std::get_if<std::vector<std::int64_t>>(&assignment.value);
     const bool is_empty_array = array != nullptr && array->empty();
     if (is_empty_array && std::holds_alternative<LayerList>(expected)) return LayerList{};
@@ -320,16 +322,18 @@ Value converted(const Assignment& assignment, const Key& key) {
   // Nothing fitted. A number where an integer is expected is refused, too: 1.5 steps mean nothing.
   const bool is_table = std::holds_alternative<NumberTable>(expected);
   fail_on_config(assignment.where,
-                 fmt::format("{}: expected {}{}, found {}", key.full_name(), type_name(expected),
+                 fmt::format("{}: expected {}{}, found {}", label, type_name(expected),
                              is_table ? ", as in { 1 = 4.0 }" : "", assignment.found));
 }
 
 }  // namespace
 
-Value widened(const Value& value, const Value& expected) {
-  const auto* integer = std::get_if<std::int64_t>(&value);
-  const bool widens = integer != nullptr && std::holds_alternative<double>(expected);
-  return widens ? Value(static_cast<double>(*integer)) : value;
+Value checked_value(const Assignment& assignment, const Value& expected, const Limits& limits,
+                    std::string_view label) {
+  Value value = converted(assignment, expected, label);
+  const std::string problem = complaint(limits, value);
+  if (!problem.empty()) fail_on_config(assignment.where, fmt::format("{}: {}", label, problem));
+  return value;
 }
 
 std::vector<Assignment> read_assignments(std::string_view text, std::string_view name) {
@@ -393,14 +397,10 @@ void expect_section(std::string_view where, std::string_view section) {
 void apply(const Assignment& assignment, Experiment& experiment, Names names) {
   expect_section(assignment.where, assignment.section);
   const Key& key = key_of(assignment);
-  const Value value = converted(assignment, key);
   // Limits of single keys are checked here, those of several keys together in combinations.cpp.
   const bool any = key.limits.required && names == Names::of_any_program;
-  const std::string problem = any ? std::string() : complaint(key.limits, value);
-  if (!problem.empty()) {
-    fail_on_config(assignment.where, fmt::format("{}: {}", key.full_name(), problem));
-  }
-  key.set(experiment, value);
+  key.set(experiment, checked_value(assignment, key.get(Experiment{}), any ? Limits{} : key.limits,
+                                    key.full_name()));
 }
 
 }  // namespace rondo::train

@@ -33,8 +33,10 @@ struct Assignment {
 // One "section.key=value".
 [[nodiscard]] Assignment read_setting(std::string_view setting);
 
-// `value` as a number where one is expected and an integer was given; else as it is.
-[[nodiscard]] Value widened(const Value& value, const Value& expected);
+// The value in the type of `expected`. Fails with `label` in front of the problem where it has
+// another type, or does not lie within `limits`.
+[[nodiscard]] Value checked_value(const Assignment& assignment, const Value& expected,
+                                  const Limits& limits, std::string_view label);
 
 // Fails when there is no such section.
 void expect_section(std::string_view where, std::string_view section);

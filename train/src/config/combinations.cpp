@@ -34,7 +34,8 @@ void check_optimizer(const Experiment::Optimizer& optimizer) {
     refuse_key("optimizer.final_learning_rate",
                "the schedule \"exponential\" needs one above 0, as in 1e-4");
   }
-  const bool has_momentum = optimizer.name == "sgd" || optimizer.name == "lars";
+  const bool has_momentum =
+      optimizer.name == OptimizerName::sgd || optimizer.name == OptimizerName::lars;
   if (has_momentum && optimizer.nesterov && optimizer.momentum == 0.0) {
     refuse_key("optimizer.nesterov", "looks ahead by the momentum, and optimizer.momentum is 0");
   }
@@ -54,12 +55,12 @@ void check_augmentations(const Experiment::Data& data) {
 // A window sums gradients over several steps, and its layers end their windows in different steps.
 void check_lazy(const Experiment& experiment) {
   static_cast<void>(lazy_layers_of(experiment));
-  if (experiment.optimizer.name != "sgd") {
+  if (experiment.optimizer.name != OptimizerName::sgd) {
     refuse_key(
         "optimizer.name",
         "{} ignores the scale of gradients, and so would lose what a lazy window has summed up; "
         "use sgd with update.scheme = \"lazy\"",
-        experiment.optimizer.name);
+        chosen(experiment, "optimizer.name"));
   }
   if (experiment.optimizer.clip_norm > 0.0 && !scheme_of(experiment.update).clips) {
     refuse_key(
@@ -74,36 +75,36 @@ void check_averaging(const Experiment& experiment) {
   using enum sync::MomentumKind;
   const Experiment::Update& update = experiment.update;
   const sync::MomentumKind kind = update.reduction_momentum_kind;
-  const std::string kind_name =
-      to_toml_value(find_key("update.reduction_momentum_kind")->get(experiment));
-  const bool has_outer = update.outer_optimizer != "none";
+  const std::string kind_name = chosen(experiment, "update.reduction_momentum_kind");
+  const OuterOptimizer outer = update.outer_optimizer;
+  const bool has_outer = outer != OuterOptimizer::none;
   if (!has_outer && kind != diloco && update.outer_rate != 1.0) {
     refuse_key("update.outer_rate",
-               "{} is only for reduction_momentum_kind = \"diloco\"; {} has none",
+               "{} is only for reduction_momentum_kind = \"diloco\"; \"{}\" has none",
                update.outer_rate, kind_name);
   }
   if (has_outer && kind != classical) {
     refuse_key("update.reduction_momentum_kind",
-               "{} is an outer step of its own, and update.outer_optimizer = \"{}\" another; "
+               "\"{}\" is an outer step of its own, and update.outer_optimizer = \"{}\" another; "
                "give one of them",
-               kind_name, update.outer_optimizer);
+               kind_name, chosen(experiment, "update.outer_optimizer"));
   }
   if ((kind == nesterov || kind == slowmo) && update.reduction_momentum == 0.0) {
     refuse_key("update.reduction_momentum",
-               "update.reduction_momentum_kind = {} needs one above 0, as in 0.5", kind_name);
+               "update.reduction_momentum_kind = \"{}\" needs one above 0, as in 0.5", kind_name);
   }
   // Its first step is as long as the rate, for each parameter.
-  if (update.outer_optimizer == "adam" && update.outer_rate >= 1.0) {
+  if (outer == OuterOptimizer::adam && update.outer_rate >= 1.0) {
     refuse_key("update.outer_rate",
                "{} is too large for update.outer_optimizer = \"adam\", which moves every parameter "
                "by about as much; give one as 0.01",
                update.outer_rate);
   }
-  if (update.outer_optimizer == "adam" && update.reduction_momentum != 0.0) {
+  if (outer == OuterOptimizer::adam && update.reduction_momentum != 0.0) {
     refuse_key("update.reduction_momentum",
                "update.outer_optimizer = \"adam\" has a momentum of its own; set it to 0");
   }
-  if (update.outer_optimizer == "nesterov" && update.reduction_momentum == 0.0) {
+  if (outer == OuterOptimizer::nesterov && update.reduction_momentum == 0.0) {
     refuse_key("update.reduction_momentum",
                "update.outer_optimizer = \"nesterov\" needs one above 0, as in 0.9");
   }
@@ -123,7 +124,7 @@ void check_fragments(const Experiment::Update& update) {
                "an average of one of update.fragments = {} leaves the momenta alone; give \"keep\"",
                update.fragments);
   }
-  if (update.period_policy != "constant") {
+  if (update.period_policy != PeriodChoice::constant) {
     refuse_key("update.period_policy",
                "with update.fragments = {} rounds have a constant length; give \"constant\"",
                update.fragments);
@@ -136,13 +137,13 @@ void check_fragments(const Experiment::Update& update) {
 
 // Without its number a policy would be the constant period.
 void check_period_policy(const Experiment::Update& update) {
-  if (update.period_policy == "post_local" && update.local_from_epoch == 0.0) {
+  if (update.period_policy == PeriodChoice::post_local && update.local_from_epoch == 0.0) {
     refuse_key("update.local_from_epoch",
                "the policy \"post_local\" needs one above 0: the epoch from which rounds have {} "
                "steps",
                update.period);
   }
-  if (update.period_policy == "qsr" && update.qsr_alpha == 0.0) {
+  if (update.period_policy == PeriodChoice::qsr && update.qsr_alpha == 0.0) {
     refuse_key("update.qsr_alpha", "the policy \"qsr\" needs one above 0, as in 0.03");
   }
 }
@@ -209,7 +210,7 @@ void check_cyclic(const Experiment& experiment) {
 void check_grid(const Experiment::Grid& grid) {
   const std::int64_t parts = grid.channel * grid.filter * grid.height * grid.width;
   const bool has_numbers = grid.sample > 0 || parts > 1 || !grid.layers.empty();
-  if (grid.plan == "auto" && has_numbers) {
+  if (grid.plan == GridPlan::automatic && has_numbers) {
     refuse_key("grid.plan",
                "\"auto\" chooses all splits; leave the other numbers of [grid] out, or say "
                "\"given\"");
@@ -329,7 +330,7 @@ void check_combinations(const Experiment& experiment) {
   }
   const sync::SchemeDescription& scheme = scheme_of(update);
   if (scheme.windows) check_lazy(experiment);
-  if (scheme.divides_optimizer && experiment.optimizer.name == "lars") {
+  if (scheme.divides_optimizer && experiment.optimizer.name == OptimizerName::lars) {
     refuse_key(
         "optimizer.name",
         "\"lars\" needs whole layers, and under update.scheme = \"{}\" a rank updates parts of "

@@ -64,26 +64,14 @@ struct Writer {
   std::string operator()(std::int64_t value) const { return fmt::format("{}", value); }
   std::string operator()(double value) const { return float_text(value); }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
-  std::string operator()(const std::vector<std::int64_t>& value) const {
-    return fmt::format("[{}]", fmt::join(value, ", "));
+  template <class T>
+  std::string operator()(const std::vector<T>& values) const {
+    std::vector<std::string> texts;
+    for (const T& value : values) texts.push_back((*this)(value));
+    return fmt::format("[{}]", fmt::join(texts, ", "));
   }
-  std::string operator()(const std::vector<double>& value) const { return list(value); }
-  std::string operator()(const std::vector<std::string>& value) const { return list(value); }
-  std::string operator()(const NumberTable& value) const {
-    std::string text;
-    for (const auto& [key, number] : value) {
-      text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, float_text(number));
-    }
-    return "{" + text + "}";
-  }
-  std::string operator()(const TextTable& value) const {
-    std::string text;
-    for (const auto& [name, content] : value) {
-      text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", quoted_text(name),
-                          quoted_text(content));
-    }
-    return "{" + text + "}";
-  }
+  std::string operator()(const NumberTable& value) const { return table(value); }
+  std::string operator()(const TextTable& value) const { return table(value); }
   std::string operator()(const LayerList& value) const {
     if (value.empty()) return "[]";
     std::string text = "[\n";
@@ -92,11 +80,13 @@ struct Writer {
   }
 
  private:
-  template <class T>
-  [[nodiscard]] std::string list(const std::vector<T>& values) const {
+  template <class Table>
+  [[nodiscard]] std::string table(const Table& entries) const {
     std::vector<std::string> texts;
-    for (const T& value : values) texts.push_back((*this)(value));
-    return fmt::format("[{}]", fmt::join(texts, ", "));
+    for (const auto& [key, value] : entries) {
+      texts.push_back(fmt::format("{} = {}", (*this)(key), (*this)(value)));
+    }
+    return fmt::format("{{{}}}", fmt::join(texts, ", "));
   }
 };
 
@@ -142,9 +132,7 @@ std::string describe(const Limits& limits) {
   return "must be finite";
 }
 
-// No value of a configuration is NaN or infinite.
 bool lies_within(double number, const Limits& limits) {
-  if (!std::isfinite(number)) return false;
   const bool above = limits.open_least ? number > limits.least : number >= limits.least;
   const bool below = limits.open_most ? number < limits.most : number <= limits.most;
   return above && below;
@@ -165,15 +153,11 @@ struct Checker {
   }
 
   std::string operator()(double number) const {
-    if (lies_within(number, limits)) return {};
     if (!std::isfinite(number)) return fmt::format("{} is impossible; must be finite", number);
-    return fmt::format("{} is impossible; {}", number, describe(limits));
+    return problem_of(number);
   }
 
-  std::string operator()(std::int64_t number) const {
-    if (lies_within(static_cast<double>(number), limits)) return {};
-    return fmt::format("{} is impossible; {}", number, describe(limits));
-  }
+  std::string operator()(std::int64_t number) const { return problem_of(number); }
 
   // Nothing can be wrong with these: both values are possible, and layers are checked one by one
   // when they are read.
@@ -225,6 +209,12 @@ struct Checker {
   }
 
  private:
+  template <class Number>
+  [[nodiscard]] std::string problem_of(Number number) const {
+    if (lies_within(static_cast<double>(number), limits)) return {};
+    return fmt::format("{} is impossible; {}", number, describe(limits));
+  }
+
   template <class Number>
   [[nodiscard]] std::string first_of(const std::vector<Number>& numbers) const {
     for (const Number number : numbers) {

@@ -188,7 +188,8 @@ std::vector<Key> data_keys() {
       data.key<&DataTable::centre_crop>("centre_crop", {.least = 0, .most = 1, .open_least = true}),
       data.key<&DataTable::mean>("mean", within(0, 1)),
       data.key<&DataTable::stddev>("stddev", {.least = 1e-6, .most = 1}),
-      data.key<&DataTable::broken>("broken", one_of({"refuse", "skip"})),
+      data.choice<&DataTable::broken>(
+          "broken", {{"refuse", BrokenImages::refuse}, {"skip", BrokenImages::skip}}),
       data.key<&DataTable::decoders>("decoders", within(0, 1024)),
       data.key<&DataTable::decoder_cpus>("decoder_cpus", {.text_complaint = complaint_about_cpus}),
       data.key<&DataTable::drop_last>("drop_last"),
@@ -240,24 +241,26 @@ std::vector<Key> checkpoint_keys() {
 }
 
 std::vector<Key> optimizer_keys() {
+  using enum OptimizerName;
   using sync::Decay;
   constexpr Section<&Experiment::optimizer> optimizer{"optimizer"};
-  const Condition lars = with("optimizer.name", {"lars"});
+  const Condition trusts = with("optimizer.name", {"lars"});
   const Condition velocity = with("optimizer.name", {"sgd", "lars"});
-  const Condition adam = with("optimizer.name", {"adam", "adamw"});
+  const Condition moments = with("optimizer.name", {"adam", "adamw"});
   const Condition ends = with("optimizer.schedule", {"cosine", "exponential"});
   const Condition steps = with("optimizer.schedule", {"steps"});
   return {
-      optimizer.key<&OptimizerTable::name>("name", one_of({"sgd", "lars", "adam", "adamw"})),
+      optimizer.choice<&OptimizerTable::name>(
+          "name", {{"sgd", sgd}, {"lars", lars}, {"adam", adam}, {"adamw", adamw}}),
       optimizer.key<&OptimizerTable::learning_rate>("learning_rate", above(0)),
       optimizer.key<&OptimizerTable::momentum>("momentum", share(), {velocity}),
       optimizer.key<&OptimizerTable::nesterov>("nesterov", {}, {velocity}),
-      optimizer.key<&OptimizerTable::trust_coefficient>("trust_coefficient", above(0), {lars}),
+      optimizer.key<&OptimizerTable::trust_coefficient>("trust_coefficient", above(0), {trusts}),
       optimizer.key<&OptimizerTable::weight_decay>("weight_decay", from(0)),
       optimizer.key<&OptimizerTable::decay_norm_and_bias>("decay_norm_and_bias"),
-      optimizer.key<&OptimizerTable::beta1>("beta1", share(), {adam}),
-      optimizer.key<&OptimizerTable::beta2>("beta2", share(), {adam}),
-      optimizer.key<&OptimizerTable::epsilon>("epsilon", from(0), {adam}),
+      optimizer.key<&OptimizerTable::beta1>("beta1", share(), {moments}),
+      optimizer.key<&OptimizerTable::beta2>("beta2", share(), {moments}),
+      optimizer.key<&OptimizerTable::epsilon>("epsilon", from(0), {moments}),
       optimizer.key<&OptimizerTable::clip_norm>("clip_norm", from(0)),
       optimizer.choice<&OptimizerTable::schedule>("schedule",
                                                   {{"constant", Decay::constant},
@@ -295,8 +298,12 @@ std::vector<Key> update_keys() {
       update.choice<&UpdateTable::controller>(
           "controller", {{"probe", probe}, {"every_layer", every_layer}}, {has_windows()}),
       update.key<&UpdateTable::period>("period", count_from(1), {averages()}),
-      update.key<&UpdateTable::period_policy>(
-          "period_policy", one_of({"constant", "post_local", "qsr", "adaptive"}), {averages()}),
+      update.choice<&UpdateTable::period_policy>("period_policy",
+                                                 {{"constant", PeriodChoice::constant},
+                                                  {"post_local", PeriodChoice::post_local},
+                                                  {"qsr", PeriodChoice::qsr},
+                                                  {"adaptive", PeriodChoice::adaptive}},
+                                                 {averages()}),
       update.key<&UpdateTable::local_from_epoch>("local_from_epoch", from(0),
                                                  {averages(), post_local}),
       update.key<&UpdateTable::qsr_alpha>("qsr_alpha", from(0), {averages(), qsr}),
@@ -309,8 +316,12 @@ std::vector<Key> update_keys() {
                                                             {"slowmo", slowmo},
                                                             {"diloco", diloco}},
                                                            {averages()}),
-      update.key<&UpdateTable::outer_optimizer>(
-          "outer_optimizer", one_of({"none", "sgd", "nesterov", "adam"}), {averages()}),
+      update.choice<&UpdateTable::outer_optimizer>("outer_optimizer",
+                                                   {{"none", OuterOptimizer::none},
+                                                    {"sgd", OuterOptimizer::sgd},
+                                                    {"nesterov", OuterOptimizer::nesterov},
+                                                    {"adam", OuterOptimizer::adam}},
+                                                   {averages()}),
       update.key<&UpdateTable::outer_rate>("outer_rate", above(0), {averages()}),
       update.choice<&UpdateTable::optimizer_state>(
           "optimizer_state", {{"keep", keep}, {"average", average}, {"reset", reset}},
@@ -343,7 +354,9 @@ std::vector<Key> grid_keys() {
       grid.key<&GridTable::filter>("filter", parts_from(1)),
       grid.key<&GridTable::height>("height", parts_from(1)),
       grid.key<&GridTable::width>("width", parts_from(1)),
-      grid.key<&GridTable::plan>("plan", one_of({"given", "auto", "chosen"})),
+      grid.choice<&GridTable::plan>("plan", {{"given", GridPlan::given},
+                                             {"auto", GridPlan::automatic},
+                                             {"chosen", GridPlan::chosen}}),
       grid.choice<&GridTable::batch_norm>("batch_norm", {{"rank", BatchNormScope::rank},
                                                          {"replica", BatchNormScope::replica},
                                                          {"all", BatchNormScope::all}}),
@@ -365,9 +378,11 @@ std::string complaint_about_allreduce(std::string_view text) {
 }
 
 std::vector<Key> transport_keys() {
+  using enum transport::Waiting;
   constexpr Section<&Experiment::transport> transport{"transport"};
   return {
-      transport.key<&TransportTable::wait>("wait", one_of({"auto", "spin", "yield", "block"})),
+      transport.choice<&TransportTable::wait>(
+          "wait", {{"auto", automatic}, {"spin", spin}, {"yield", yield}, {"block", block}}),
       transport.key<&TransportTable::deadline_seconds>("deadline_seconds", above(0)),
       transport.key<&TransportTable::stall_warning_seconds>("stall_warning_seconds", above(0)),
       transport.key<&TransportTable::small_bytes>("small_bytes", within(0, 4096)),
@@ -408,6 +423,16 @@ std::span<const Key> all_keys() {
 const Key* find_key(std::string_view full_name) {
   const auto found = std::ranges::find(all_keys(), full_name, &Key::full_name);
   return found == all_keys().end() ? nullptr : &*found;
+}
+
+std::string chosen(const Experiment& experiment, std::string_view key) {
+  return std::get<std::string>(find_key(key)->get(experiment));
+}
+
+std::string name_of(OptimizerName name) {
+  Experiment experiment;
+  experiment.optimizer.name = name;
+  return chosen(experiment, "optimizer.name");
 }
 
 }  // namespace rondo::train

@@ -158,15 +158,8 @@ class LayerReader {
   }
 
   void set(Layer& layer, const LayerKey& key, const Assignment& assignment) const {
-    const Value expected = key.get(layer);
-    const Value value = widened(assignment.value, expected);
-    if (!assignment.usable || value.index() != expected.index()) {
-      fail(assignment.where, fmt::format("{}: expected {}, found {}", key.name, type_name(expected),
-                                         assignment.found));
-    }
-    const std::string problem = complaint(key.limits, value);
-    if (!problem.empty()) fail(assignment.where, fmt::format("{}: {}", key.name, problem));
-    key.set(layer, value);
+    key.set(layer, checked_value(assignment, key.get(layer), key.limits,
+                                 fmt::format("{}: {}", label_, key.name)));
   }
 
   void expect_required(std::string_view kind) const {

@@ -310,13 +310,12 @@ void expect_channels(const Augmentation& augmentation, const Images& images) {
 
 LoaderOptions loader_options(const Experiment& experiment, const Dataset& dataset) {
   const Experiment::Data& data = experiment.data;
-  LoaderOptions options{
-      .global_batch = experiment.train.global_batch,
-      .seed = static_cast<std::uint64_t>(experiment.train.seed),
-      .centre_crop = data.centre_crop,
-      .decoders = static_cast<int>(data.decoders),
-      .decoder_cpus = read_cpu_list(data.decoder_cpus),
-      .broken = data.broken == "skip" ? BrokenImages::skip : BrokenImages::refuse};
+  LoaderOptions options{.global_batch = experiment.train.global_batch,
+                        .seed = static_cast<std::uint64_t>(experiment.train.seed),
+                        .centre_crop = data.centre_crop,
+                        .decoders = static_cast<int>(data.decoders),
+                        .decoder_cpus = read_cpu_list(data.decoder_cpus),
+                        .broken = data.broken};
   for (const std::string& text : data.augment) {
     options.augmentations.push_back(make_augmentation(text, dataset.mean));
     expect_channels(options.augmentations.back(), dataset.training);

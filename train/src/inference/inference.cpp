@@ -33,12 +33,14 @@
 #include <rondo/transport/world.hpp>
 
 #include "checkpoint/resume.hpp"
+#include "checkpoint/storage.hpp"
 #include "data/augmentations.hpp"
 #include "data/dataset_type.hpp"
 #include "data/image_writer.hpp"
 #include "trainer/agreement.hpp"
 #include "trainer/meters.hpp"
 #include "trainer/prepare.hpp"
+#include "weights/checksum.hpp"
 #include "weights/model_weights.hpp"
 
 namespace rondo::train {
@@ -261,27 +263,18 @@ namespace {
 
 std::string digest_of_images(const Images& images) {
   if (images.source) return images.source->digest();
-  return to_text(digest_of(std::as_bytes(std::span(images.pixels))));
+  return checksum_of(std::as_bytes(std::span(images.pixels)));
 }
 
 std::vector<Fact> facts_of_files(const LoadedModel& trained) {
   const ModelWeights& weights = trained.weights;
   const Dataset& dataset = trained.dataset;
-  return {{"the digest of the weights", to_text(hash_of({weights.parameters, weights.statistics}))},
-          {"the digest of the test images", digest_of_images(dataset.test)},
-          {"the digest of the labels of test images",
-           to_text(digest_of(std::as_bytes(std::span(dataset.test.labels))))},
-          {"the digest of mean and deviation of the images",
-           to_text(hash_of({dataset.mean, dataset.stddev}))}};
-}
-
-// Ranks that evaluated with other weights, or other images, would give a mean of nothing.
-void agree_on_files(transport::World& world, const LoadedModel& trained) {
-  std::vector<Fact> facts;
-  agree_on(world, [&] { facts = facts_of_files(trained); });
-  // Compared on every rank, thrown on all: a rank that went on alone would wait for the others for
-  // ever.
-  expect_alike<DataError>(world, facts, "; give all ranks the same files");
+  return {
+      {"the digest of the weights", hash_of({weights.parameters, weights.statistics})},
+      {"the digest of the test images", digest_of_images(dataset.test)},
+      {"the digest of the labels of test images",
+       checksum_of(std::as_bytes(std::span(dataset.test.labels)))},
+      {"the digest of mean and deviation of the images", hash_of({dataset.mean, dataset.stddev})}};
 }
 
 // More images at once make it no faster, and one rank may evaluate what many have trained.
@@ -344,7 +337,8 @@ TestResult evaluate(transport::World& world, const Experiment& experiment,
                     const std::function<void(const std::string& problem)>& on_broken) {
   LoadedModel trained;
   agree_on(world, [&] { trained = load_model(experiment, weights, TestSet::read); });
-  agree_on_files(world, trained);
+  // Ranks that evaluated with other weights, or other images, would give a mean of nothing.
+  expect_same_files(world, [&] { return facts_of_files(trained); }, "");
   const auto began = std::chrono::steady_clock::now();
   const Range share = even_range(trained.dataset.test.shape.n, world.size(), world.rank());
   ShareResult own;

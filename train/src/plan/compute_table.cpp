@@ -242,7 +242,8 @@ std::string ComputeTable::key_of(const LocalWork& work) const {
 // small model takes less time, as caches have all of it.
 std::string ComputeTable::update_key() const {
   return fmt::format("{}update of {} parameters by {}, team of {}", machine_, updated_,
-                     update_.optimizer.name, update_.team != nullptr ? update_.team->size() : 1);
+                     name_of(update_.optimizer.name),
+                     update_.team != nullptr ? update_.team->size() : 1);
 }
 
 WorkSeconds ComputeTable::seconds(const LocalWork& work) const {

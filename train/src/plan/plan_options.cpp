@@ -74,7 +74,7 @@ PlanOptions plan_options(const Experiment& experiment, const Model& model) {
           .convolution = experiment.train.convolution,
           .gradient_type = experiment.train.reduce_precision,
           .batch_norm = experiment.grid.batch_norm,
-          .whole_layers = clips_shares || experiment.optimizer.name == "lars",
+          .whole_layers = clips_shares || experiment.optimizer.name == OptimizerName::lars,
           .replicas = !clips_shares,
           .buffered_batches = buffered_batches(experiment, usual_decoded_sets(experiment)),
           .update_bytes = update_bytes_of(experiment, model)};

@@ -233,7 +233,7 @@ double period_of(const SchemeJob& job) {
 double k_step_seconds(const SchemeJob& job) {
   const double period = period_of(job);
   double averages = global_average_seconds(job, period);
-  if (job.update.period_policy == "adaptive")
+  if (job.update.period_policy == PeriodChoice::adaptive)
     averages += allreduce_seconds(job, 2.0, job.plan.ranks);
   return job.backward.end + job.update_seconds + averages / period;
 }
@@ -243,7 +243,7 @@ double hierarchical_seconds(const SchemeJob& job) {
   const double round = period_of(job);
   auto period = static_cast<double>(job.update.local_period);
   double averages = global_average_seconds(job, std::min(period, round));
-  if (job.update.period_policy == "adaptive")
+  if (job.update.period_policy == PeriodChoice::adaptive)
     averages += allreduce_seconds(job, 2.0, job.plan.ranks);
   double ranks_averaged = static_cast<double>(
       job.update.group > 0 ? job.update.group : std::int64_t{job.plan.ranks_per_node});
@@ -318,7 +318,8 @@ double step_seconds(const SchemeJob& job) {
 }  // namespace
 
 bool has_mean_period(const Experiment::Update& update) {
-  return sync::describe_scheme(update.scheme).windows || update.period_policy != "constant";
+  return sync::describe_scheme(update.scheme).windows ||
+         update.period_policy != PeriodChoice::constant;
 }
 
 namespace {

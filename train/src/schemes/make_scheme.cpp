@@ -71,24 +71,21 @@ std::vector<AveragingGroups> averaging_groups(const Experiment& experiment,
 
 namespace {
 
-// "KEY: "VALUE" is not known; there are: KNOWN", for values that no file can have.
-[[noreturn]] void refuse_choice(const std::string& key, const std::string& value,
-                                const std::string& known) {
-  throw ConfigError(key + ": \"" + value + "\" is not known; there are: " + known);
-}
-
 // Empty: the period is constant.
 sync::PeriodPolicy period_policy_of(const Experiment& experiment, const SchemeParts& parts) {
-  const std::string& name = experiment.update.period_policy;
-  if (name == "constant") return {};
-  if (name == "post_local") return sync::post_local(parts.local_from_step);
-  if (name == "qsr") {
-    const std::int64_t warmup_steps = parts.learning_rate.warmup_steps;
-    return sync::qsr(experiment.update.qsr_alpha, warmup_steps,
-                     parts.learning_rate.at(warmup_steps));
+  const std::int64_t warmup_steps = parts.learning_rate.warmup_steps;
+  switch (experiment.update.period_policy) {
+    case PeriodChoice::post_local:
+      return sync::post_local(parts.local_from_step);
+    case PeriodChoice::qsr:
+      return sync::qsr(experiment.update.qsr_alpha, warmup_steps,
+                       parts.learning_rate.at(warmup_steps));
+    case PeriodChoice::adaptive:
+      return sync::adaptive();
+    case PeriodChoice::constant:
+      break;
   }
-  if (name == "adaptive") return sync::adaptive();
-  refuse_choice("update.period_policy", name, "constant, post_local, qsr, adaptive");
+  return {};
 }
 
 // The options that follow from the configuration alone: without levels, policy and outer optimizer.
@@ -96,7 +93,7 @@ sync::PeriodPolicy period_policy_of(const Experiment& experiment, const SchemePa
 sync::KStepOptions averaging_options_of(const Experiment& experiment) {
   const Experiment::Update& update = experiment.update;
   sync::ReductionMomentum momentum;
-  const bool has_outer = update.outer_optimizer != "none";
+  const bool has_outer = update.outer_optimizer != OuterOptimizer::none;
   if (!has_outer) {
     momentum = {.kind = update.reduction_momentum_kind,
                 .mu = static_cast<float>(update.reduction_momentum),
@@ -106,7 +103,7 @@ sync::KStepOptions averaging_options_of(const Experiment& experiment) {
           .momentum = momentum,
           .local_state = update.optimizer_state,
           .clip_norm = experiment.optimizer.clip_norm,
-          .sums_losses = update.period_policy == "adaptive",
+          .sums_losses = update.period_policy == PeriodChoice::adaptive,
           .outer_learning_rate = has_outer ? update.outer_rate : 1.0,
           .overlap_steps = update.overlap_steps,
           .fragments = update.fragments,
@@ -116,19 +113,16 @@ sync::KStepOptions averaging_options_of(const Experiment& experiment) {
 // Null: the reduction momentum makes the outer steps. Weight decay is that of the inner optimizer.
 SharedOptimizer outer_optimizer_of(const Experiment::Update& update, const SchemeParts& parts) {
   const std::size_t size = parts.replica.parameters.size();
-  const std::string& name = update.outer_optimizer;
-  if (name == "none") return nullptr;
-  if (name == "adam") {
+  const OuterOptimizer outer = update.outer_optimizer;
+  if (outer == OuterOptimizer::none) return nullptr;
+  if (outer == OuterOptimizer::adam) {
     // FedAdam's numbers.
     return sync::make_adam(size, {.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-3}, parts.team);
   }
-  if (name != "sgd" && name != "nesterov") {
-    refuse_choice("update.outer_optimizer", name, "none, sgd, nesterov, adam");
-  }
-  return sync::make_sgd(
-      size,
-      {.momentum = static_cast<float>(update.reduction_momentum), .nesterov = name == "nesterov"},
-      parts.team);
+  return sync::make_sgd(size,
+                        {.momentum = static_cast<float>(update.reduction_momentum),
+                         .nesterov = outer == OuterOptimizer::nesterov},
+                        parts.team);
 }
 
 // K-step averaging is hierarchical averaging without levels.
@@ -208,9 +202,9 @@ UpdateMemory lazy_memory(const Experiment& experiment, const sync::ReplicaSizes&
 UpdateMemory averaging_memory(const Experiment& experiment, const sync::ReplicaSizes& sizes,
                               const UpdateMemoryParts& /*parts*/) {
   const sync::KStepOptions options = averaging_options_of(experiment);
-  const std::string& outer = experiment.update.outer_optimizer;
-  const std::size_t arrays =
-      outer == "none" ? 0 : static_cast<std::size_t>(optimizer_elements({.name = outer}));
+  const OuterOptimizer outer = experiment.update.outer_optimizer;
+  std::size_t arrays = 0;
+  if (outer != OuterOptimizer::none) arrays = outer == OuterOptimizer::adam ? 2 : 1;
   const std::size_t outer_state = arrays * sizes.parameters() * sizeof(float);
   return {.scheme = sync::memory_of(sizes, options) + outer_state,
           .saved = sync::saved_by(sizes, options) + outer_state};
@@ -295,7 +289,7 @@ bool needs_whole_batches(const Experiment& experiment) {
 }
 
 int optimizer_elements(const Experiment::Optimizer& optimizer) {
-  return optimizer.name == "adam" || optimizer.name == "adamw" ? 2 : 1;
+  return optimizer.name == OptimizerName::adam || optimizer.name == OptimizerName::adamw ? 2 : 1;
 }
 
 bool is_paced(const Experiment& experiment) { return scheme_of(experiment.update).own_pace; }
@@ -342,27 +336,29 @@ std::unique_ptr<sync::Optimizer> make_optimizer(const Experiment::Optimizer& cho
                                .epsilon = choice.epsilon,
                                .weight_decay = choice.weight_decay,
                                .undecayed = undecayed};
-  if (choice.name == "sgd") {
-    return sync::make_sgd(size,
-                          {.momentum = static_cast<float>(choice.momentum),
-                           .nesterov = choice.nesterov,
-                           .weight_decay = static_cast<float>(choice.weight_decay),
-                           .undecayed = undecayed},
-                          team);
+  switch (choice.name) {
+    case OptimizerName::adam:
+      return sync::make_adam(size, adam, team);
+    case OptimizerName::adamw:
+      return sync::make_adamw(size, adam, team);
+    case OptimizerName::lars:
+      return sync::make_lars(size,
+                             {.trust_coefficient = choice.trust_coefficient,
+                              .momentum = static_cast<float>(choice.momentum),
+                              .nesterov = choice.nesterov,
+                              .weight_decay = static_cast<float>(choice.weight_decay),
+                              .weights = whole_weights(layout),
+                              .undecayed = undecayed},
+                             team);
+    case OptimizerName::sgd:
+      break;
   }
-  if (choice.name == "lars") {
-    return sync::make_lars(size,
-                           {.trust_coefficient = choice.trust_coefficient,
-                            .momentum = static_cast<float>(choice.momentum),
-                            .nesterov = choice.nesterov,
-                            .weight_decay = static_cast<float>(choice.weight_decay),
-                            .weights = whole_weights(layout),
-                            .undecayed = undecayed},
-                           team);
-  }
-  if (choice.name == "adam") return sync::make_adam(size, adam, team);
-  if (choice.name == "adamw") return sync::make_adamw(size, adam, team);
-  refuse_choice("optimizer.name", choice.name, "sgd, lars, adam, adamw");
+  return sync::make_sgd(size,
+                        {.momentum = static_cast<float>(choice.momentum),
+                         .nesterov = choice.nesterov,
+                         .weight_decay = static_cast<float>(choice.weight_decay),
+                         .undecayed = undecayed},
+                        team);
 }
 
 Scheme make_scheme(const Experiment& experiment, SchemeParts parts) {

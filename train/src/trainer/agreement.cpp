@@ -19,17 +19,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
-#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
-
-#include <xxhash.h>
 
 #include <rondo/train/dataset.hpp>
 #include <rondo/train/experiment.hpp>
@@ -38,73 +33,80 @@
 #include <rondo/transport/error.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "weights/checksum.hpp"
+
 namespace rondo::train {
 namespace {
 
-enum class ErrorKind : std::uint8_t { none, config, data, numeric, argument, transport, other };
+/// A type of error that keeps its type on other ranks.
+struct KindOfError {
+  // World::abort() carries nothing but a text, so every reason that is given here begins with this
+  // name, and only what stands directly behind the transport's own words tells it.
+  std::string_view name;
+  bool (*is)(const std::exception& error);
+  void (*raise)(const std::string& text);
+};
+
+template <typename Error>
+bool has_type(const std::exception& error) {
+  return dynamic_cast<const Error*>(&error) != nullptr;
+}
+
+template <typename Error>
+void raise_as(const std::string& text) {
+  throw Error(text);
+}
+
+// Memory that one rank lacks is no matter of its peers.
+bool is_of_transport(const std::exception& error) {
+  const auto* known = dynamic_cast<const transport::Error*>(&error);
+  return known != nullptr && known->code() != transport::Errc::out_of_memory;
+}
+
+void raise_aborted(const std::string& text) {
+  throw transport::Error(transport::Errc::aborted, text);
+}
+
+// Reports say an index of this list; the last one is of all other errors.
+constexpr std::array kinds_of_errors{
+    KindOfError{"configuration error: ", has_type<ConfigError>, raise_as<ConfigError>},
+    KindOfError{"data error: ", has_type<DataError>, raise_as<DataError>},
+    KindOfError{"numeric error: ", has_type<NumericError>, raise_as<NumericError>},
+    KindOfError{"invalid argument: ", has_type<std::invalid_argument>,
+                raise_as<std::invalid_argument>},
+    KindOfError{"transport error: ", is_of_transport, raise_aborted},
+    KindOfError{"unforeseen error: ", has_type<std::exception>, raise_as<std::runtime_error>},
+};
+constexpr std::size_t numeric_error = 2;
+constexpr std::size_t transport_error = 4;
+constexpr std::size_t no_error = kinds_of_errors.size();
+constexpr std::size_t other_error = no_error - 1;
 
 /// A failure as it travels; longer texts are cut.
 struct Report {
-  ErrorKind kind = ErrorKind::none;
+  std::size_t kind = no_error;
   std::string text = {};
 };
 
 using Message = std::array<std::uint8_t, 1024>;
 
-// World::abort() carries nothing but a text, so every reason that is given here begins with the
-// kind of the error, and only what stands directly behind the transport's own words tells it.
 constexpr std::string_view before_reason = " aborted the job: ";
-constexpr std::array<std::pair<ErrorKind, std::string_view>, 6> names_of_errors{{
-    {ErrorKind::config, "configuration error: "},
-    {ErrorKind::data, "data error: "},
-    {ErrorKind::numeric, "numeric error: "},
-    {ErrorKind::argument, "invalid argument: "},
-    {ErrorKind::transport, "transport error: "},
-    {ErrorKind::other, "unforeseen error: "},
-}};
-
-// Memory that one rank lacks is no matter of its peers.
-ErrorKind kind_of(const transport::Error& error) {
-  return error.code() == transport::Errc::out_of_memory ? ErrorKind::other : ErrorKind::transport;
-}
 
 Report report_of(const std::exception_ptr& error) {
   if (error == nullptr) return {};
   try {
     std::rethrow_exception(error);
-  } catch (const ConfigError& known) {
-    return {ErrorKind::config, known.what()};
-  } catch (const DataError& known) {
-    return {ErrorKind::data, known.what()};
-  } catch (const NumericError& known) {
-    return {ErrorKind::numeric, known.what()};
-  } catch (const std::invalid_argument& known) {
-    return {ErrorKind::argument, known.what()};
-  } catch (const transport::Error& known) {
-    return {kind_of(known), known.what()};
-  } catch (const std::exception& other) {
-    return {ErrorKind::other, other.what()};
+  } catch (const std::exception& known) {
+    const auto kind = std::ranges::find_if(kinds_of_errors,
+                                           [&](const KindOfError& one) { return one.is(known); });
+    return {static_cast<std::size_t>(kind - kinds_of_errors.begin()), known.what()};
   } catch (...) {
-    return {ErrorKind::other, "an exception of an unknown type"};
+    return {other_error, "an exception of an unknown type"};
   }
 }
 
-[[noreturn]] void raise(ErrorKind kind, const std::string& text) {
-  switch (kind) {
-    case ErrorKind::config:
-      throw ConfigError(text);
-    case ErrorKind::data:
-      throw DataError(text);
-    case ErrorKind::numeric:
-      throw NumericError(text);
-    case ErrorKind::argument:
-      throw std::invalid_argument(text);
-    case ErrorKind::transport:
-      throw transport::Error(transport::Errc::aborted, text);
-    case ErrorKind::none:
-    case ErrorKind::other:
-      break;
-  }
+[[noreturn]] void raise(std::size_t kind, const std::string& text) {
+  kinds_of_errors[std::min(kind, other_error)].raise(text);
   throw std::runtime_error(text);
 }
 
@@ -119,21 +121,18 @@ std::string disagreement(const Fact& mine, const Fact& first, int rank) {
 }
 
 std::string abort_reason(const Report& report) {
-  for (const auto& [kind, name] : names_of_errors) {
-    if (kind == report.kind) return std::string(name) + report.text;
-  }
-  return report.text;
+  return std::string(kinds_of_errors[report.kind].name) + report.text;
 }
 
 // An abort by somebody else tells none.
-ErrorKind kind_told_by(std::string_view text) {
+std::size_t kind_told_by(std::string_view text) {
   const std::size_t reason = text.find(before_reason);
-  if (reason == std::string_view::npos) return ErrorKind::transport;
+  if (reason == std::string_view::npos) return transport_error;
   text.remove_prefix(reason + before_reason.size());
-  for (const auto& [kind, name] : names_of_errors) {
-    if (text.starts_with(name)) return kind;
-  }
-  return ErrorKind::transport;
+  const auto told = std::ranges::find_if(
+      kinds_of_errors, [&](const KindOfError& kind) { return text.starts_with(kind.name); });
+  return told == kinds_of_errors.end() ? transport_error
+                                       : static_cast<std::size_t>(told - kinds_of_errors.begin());
 }
 
 Message pack(const Report& report) {
@@ -176,7 +175,7 @@ void agree_on(transport::World& world, const std::function<void()>& work) {
   const Report own = report_of(error);
   Message message = pack(own);
   all.broadcast(std::span<std::uint8_t>(message), rank).wait();
-  const auto kind = static_cast<ErrorKind>(message[0]);
+  const std::size_t kind = message[0];
   try {
     // A rank that failed in the same way keeps its own error, which says more about itself.
     if (own.kind == kind) std::rethrow_exception(error);
@@ -199,8 +198,8 @@ void end_together(transport::World& world, const std::function<void()>& work) {
       tell_others(world);
       throw;
     }
-    const ErrorKind kind = kind_told_by(error.what());
-    if (kind == ErrorKind::transport) throw;
+    const std::size_t kind = kind_told_by(error.what());
+    if (kind == transport_error) throw;
     raise(kind, error.what());
   } catch (...) {
     if (leaves_the_world()) throw;
@@ -221,7 +220,7 @@ void throw_on_all(const std::string& text) {
 bool is_thrown_by_all() noexcept { return std::current_exception() == thrown_by_all; }
 
 void end_not_finite_alone(transport::World& world, const std::string& text) {
-  world.abort(abort_reason({.kind = ErrorKind::numeric, .text = text}));
+  world.abort(abort_reason({.kind = numeric_error, .text = text}));
   throw_on_all(text);  // to all others by the abort
 }
 
@@ -269,48 +268,12 @@ std::string difference_from_first_rank(transport::World& world, const std::vecto
 
 namespace {
 
-ParameterHash canonical(XXH128_hash_t hash) {
-  XXH128_canonical_t bytes;
-  XXH128_canonicalFromHash(&bytes, hash);
-  ParameterHash result{};
-  std::ranges::copy(bytes.digest, result.begin());
-  return result;
-}
-
-}  // namespace
-
-ParameterHash hash_of(const std::vector<std::span<const float>>& arrays) {
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                       &XXH3_freeState);
-  if (state == nullptr) throw std::bad_alloc();
-  XXH3_128bits_reset(state.get());
-  for (const std::span<const float> array : arrays) {
-    XXH3_128bits_update(state.get(), array.data(), array.size_bytes());
-  }
-  return canonical(XXH3_128bits_digest(state.get()));
-}
-
-ParameterHash digest_of(std::span<const std::byte> bytes) {
-  return canonical(XXH3_128bits(bytes.data(), bytes.size()));
-}
-
-std::string to_text(const ParameterHash& hash) {
-  constexpr const char* digits = "0123456789abcdef";
-  std::string text;
-  for (const unsigned byte : hash) {
-    text += digits[byte >> 4U];
-    text += digits[byte & 15U];
-  }
-  return text;
-}
-
-namespace {
-
-using RankHashes = std::vector<std::uint8_t>;  // of all ranks, one after another
+// The checksums of all ranks, one after another.
+using RankHashes = std::vector<std::uint8_t>;
 
 bool are_equal(const RankHashes& hashes, int a, int b) {
   const auto of = [&](int rank) {
-    constexpr std::size_t bytes = std::tuple_size_v<ParameterHash>;
+    constexpr std::size_t bytes = checksum_digits;
     return std::span(hashes).subspan(static_cast<std::size_t>(rank) * bytes, bytes);
   };
   return std::ranges::equal(of(a), of(b));
@@ -332,10 +295,11 @@ std::string difference_at(int position, ProcessGrid grid, const RankHashes& hash
 }  // namespace
 
 // All ranks compare all positions, so that all throw where one replica differs in one position.
-void check_replicas(transport::Communicator& all, ProcessGrid grid, const ParameterHash& mine,
+void check_replicas(transport::Communicator& all, ProcessGrid grid, const std::string& mine,
                     std::int64_t epoch) {
-  RankHashes hashes(static_cast<std::size_t>(all.size()) * mine.size());
-  all.allgather(std::span<const std::uint8_t>(mine), std::span(hashes)).wait();
+  const std::vector<std::uint8_t> own(mine.begin(), mine.end());
+  RankHashes hashes(static_cast<std::size_t>(all.size()) * own.size());
+  all.allgather(std::span<const std::uint8_t>(own), std::span(hashes)).wait();
   std::string differences;
   for (int position = 0; position < grid.pr; ++position) {
     const std::string difference = difference_at(position, grid, hashes);

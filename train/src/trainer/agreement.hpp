@@ -1,10 +1,7 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,14 +43,14 @@ struct Fact {
 [[nodiscard]] std::string difference_from_first_rank(transport::World& world,
                                                      const std::vector<Fact>& facts);
 
-/// Throws an Error on every rank where one has other `facts` than rank 0: in what they differ, then
-/// `advice`. Collective.
+/// Throws an Error on every rank where one has other `facts` than rank 0: `before`, in what they
+/// differ, then `advice`. Collective.
 template <typename Error>
-void expect_alike(transport::World& world, const std::vector<Fact>& facts,
-                  std::string_view advice) {
+void expect_alike(transport::World& world, const std::vector<Fact>& facts, std::string_view advice,
+                  std::string_view before = {}) {
   const std::string difference = difference_from_first_rank(world, facts);
   agree_on(world, [&] {
-    if (!difference.empty()) throw Error(difference + std::string(advice));
+    if (!difference.empty()) throw Error(std::string(before) + difference + std::string(advice));
   });
 }
 
@@ -72,23 +69,11 @@ void end_together(transport::World& world, const std::function<void()>& work);
 /// it.
 [[noreturn]] void end_not_finite_alone(transport::World& world, const std::string& text);
 
-/// XXH3-128 of fp32 arrays as they lie in memory, in its canonical (big-endian) byte order.
-using ParameterHash = std::array<std::uint8_t, 16>;
-
-/// The hash of several arrays one after the other.
-[[nodiscard]] ParameterHash hash_of(const std::vector<std::span<const float>>& arrays);
-
-/// The digest of any bytes.
-[[nodiscard]] ParameterHash digest_of(std::span<const std::byte> bytes);
-
-/// 32 hexadecimal digits.
-[[nodiscard]] std::string to_text(const ParameterHash& hash);
-
-/// Compares the hashes of what ranks in one position of the grid's replicas must hold in equal
+/// Compares the checksums of what ranks in one position of the grid's replicas must hold in equal
 /// bits: `mine` is this rank's. Throws NumericError on every rank of the grid, also where only
 /// ranks of another position differ; it names those that differ from the first one of their
 /// position. Collective over `all`, the ranks of the grid.
-void check_replicas(transport::Communicator& all, ProcessGrid grid, const ParameterHash& mine,
+void check_replicas(transport::Communicator& all, ProcessGrid grid, const std::string& mine,
                     std::int64_t epoch);
 
 }  // namespace rondo::train

@@ -63,6 +63,13 @@ void LineReader::fail() const {
                   "; give the run a folder that can be read");
 }
 
+std::string contents_of(const std::filesystem::path& file) {
+  std::string all;
+  LineReader lines(file);
+  for (std::string line; lines.next(line);) all += line;
+  return all;
+}
+
 std::string checksum_of_beginning(const std::filesystem::path& file, std::uint64_t bytes) {
   std::ifstream stream(file, std::ios::binary);
   Checksum checksum;

@@ -26,6 +26,9 @@ class LineReader {
   std::ifstream stream_;
 };
 
+/// All lines of a file; nothing where there is no such file. Throws DataError, as LineReader.
+[[nodiscard]] std::string contents_of(const std::filesystem::path& file);
+
 /// How metrics.jsonl was when a checkpoint was made.
 struct LogPart {
   std::uint64_t bytes = 0;    ///< how long it was

@@ -18,6 +18,7 @@
 
 #include "executor/lowering.hpp"
 #include "trainer/agreement.hpp"
+#include "weights/checksum.hpp"
 
 namespace rondo::train {
 namespace {
@@ -98,7 +99,7 @@ TestFigures Evaluation::test() {
   return {.sums = {loss, correct, samples},
           .seconds = seconds / state_.world.size(),
           .reductions = state_.scheme->counters().evaluation_reductions - before,
-          .parameter_hash = to_text(hash_of({parameters_}))};
+          .parameter_hash = hash_of({parameters_})};
 }
 
 LossSums Evaluation::test_own_share() {

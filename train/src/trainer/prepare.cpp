@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,8 @@
 #include "plan/world_costs.hpp"
 #include "schemes/make_scheme.hpp"
 #include "trainer/agreement.hpp"
+#include "trainer/damaged_log.hpp"
+#include "weights/checksum.hpp"
 
 namespace rondo::train {
 namespace {
@@ -101,7 +104,7 @@ std::vector<Fact> facts_of(const Experiment& experiment) {
 
 template <typename T>
 std::string digest(const std::vector<T>& values) {
-  return to_text(digest_of(std::as_bytes(std::span(values))));
+  return checksum_of(std::as_bytes(std::span(values)));
 }
 
 // Their number comes first: it is what tells most.
@@ -173,6 +176,8 @@ void check_limits(const Experiment& experiment) {
   }
 }
 
+constexpr std::uint64_t whole_file = std::numeric_limits<std::uint64_t>::max();
+
 void agree_on_configuration(transport::World& world, const Experiment& experiment) {
   const std::string difference = difference_from_first_rank(world, facts_of(experiment));
   agree_on(world, [&] {
@@ -187,9 +192,9 @@ void agree_on_configuration(transport::World& world, const Experiment& experimen
 
 void agree_on_data(transport::World& world, PreparedRun& run) {
   // A program's own source of images may fail to give its digest.
-  std::vector<Fact> facts;
-  agree_on(world, [&] { facts = facts_of(*run.dataset, run.model, run.experiment, run.digests); });
-  expect_same_files(world, facts);
+  expect_same_files(
+      world, [&] { return facts_of(*run.dataset, run.model, run.experiment, run.digests); },
+      "data: ");
 }
 
 // Links and kernels are measured, so that the planner's result is that of the rank that measured.
@@ -278,14 +283,13 @@ std::string names_of(const std::vector<Augmentation>& augmentations) {
 
 }  // namespace
 
-void expect_same_parts(transport::World& world, const TrainerOptions& options) {
+std::string difference_of_parts(transport::World& world, const TrainerOptions& options) {
   const auto given = [](bool is) { return is ? std::string("one") : std::string("none"); };
-  expect_alike<ConfigError>(world,
-                            {{"TrainerOptions::make_scheme", given(options.make_scheme != nullptr)},
-                             {"TrainerOptions::diverges", given(options.diverges != nullptr)},
-                             {"TrainerOptions::loss", given(options.loss != nullptr)},
-                             {"TrainerOptions::augmentations", names_of(options.augmentations)}},
-                            "; give all ranks the same");
+  return difference_from_first_rank(
+      world, {{"TrainerOptions::make_scheme", given(options.make_scheme != nullptr)},
+              {"TrainerOptions::diverges", given(options.diverges != nullptr)},
+              {"TrainerOptions::loss", given(options.loss != nullptr)},
+              {"TrainerOptions::augmentations", names_of(options.augmentations)}});
 }
 
 std::vector<Fact> facts_of_bits(int threads) {
@@ -295,24 +299,18 @@ std::vector<Fact> facts_of_bits(int threads) {
 
 // What is no file has the digest of an empty one: whoever needs it says so.
 Fact fact_of_file(const std::string& key, const std::filesystem::path& file) {
-  std::error_code error;
-  std::vector<char> contents;
-  if (std::filesystem::is_regular_file(file, error)) {
-    const auto size = std::filesystem::file_size(file, error);
-    if (!error) contents.resize(size);
-    std::ifstream stream(file, std::ios::binary);
-    stream.read(contents.data(), static_cast<std::streamsize>(contents.size()));
-    contents.resize(static_cast<std::size_t>(stream.gcount()));
-  }
-  return {"the digest of " + key, file.empty() ? "that of no file" : digest(contents)};
+  const std::string name = "the digest of " + key;
+  if (file.empty()) return {name, "that of no file"};
+  std::error_code ignored;
+  const bool is_file = std::filesystem::is_regular_file(file, ignored);
+  return {name, is_file ? checksum_of_beginning(file, whole_file) : checksum_of({})};
 }
 
-void expect_same_files(transport::World& world, const std::vector<Fact>& facts) {
-  const std::string difference = difference_from_first_rank(world, facts);
-  agree_on(world, [&] {
-    if (difference.empty()) return;
-    throw DataError("data: " + difference + "; give all ranks the same files");
-  });
+void expect_same_files(transport::World& world, const std::function<std::vector<Fact>()>& facts,
+                       std::string_view before) {
+  std::vector<Fact> mine;
+  agree_on(world, [&] { mine = facts(); });
+  expect_alike<DataError>(world, mine, "; give all ranks the same files", before);
 }
 
 // A synthetic data set takes its shape from the model, where the experiment gives none; then the
@@ -348,7 +346,7 @@ PreparedRun prepare_run(transport::World& world, const Experiment& experiment, c
     run = load_run(experiment, own, own_model);
   });
   agree_on_data(world, run);
-  if (experiment.grid.plan == "auto") choose_grid(world, run, earlier, team);
+  if (experiment.grid.plan == GridPlan::automatic) choose_grid(world, run, earlier, team);
   return run;
 }
 
@@ -427,7 +425,7 @@ AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& ex
       .grid = grid_keys(best),
       .expected =
           expectation(best, agreement, costs, world.nodes(), table.measurements()) + unkept};
-  chosen.grid.plan = "chosen";
+  chosen.grid.plan = GridPlan::chosen;
   chosen.grid.batch_norm = experiment.grid.batch_norm;
   return chosen;
 }

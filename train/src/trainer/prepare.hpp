@@ -1,9 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <rondo/train/dataset.hpp>
@@ -25,12 +27,15 @@ namespace rondo::train {
 /// The digest of the file that `key` names. A rank whose file is missing has another one.
 [[nodiscard]] Fact fact_of_file(const std::string& key, const std::filesystem::path& file);
 
-/// Throws DataError on every rank where one has another of these than rank 0. Collective.
-void expect_same_files(transport::World& world, const std::vector<Fact>& facts);
+/// Throws DataError on every rank where one has another of these than rank 0; its text begins with
+/// `before`. An error of `facts` on one rank is thrown on all.
+void expect_same_files(transport::World& world, const std::function<std::vector<Fact>()>& facts,
+                       std::string_view before);
 
-/// Throws ConfigError on every rank where one brings other parts of its own than rank 0: a scheme,
-/// a sweep, or augmentations of other names. Collective.
-void expect_same_parts(transport::World& world, const TrainerOptions& options);
+/// In what the parts that this rank's program brings differ from those of rank 0: a scheme, a
+/// sweep, a loss, or augmentations of other names. Empty when they do not. Collective.
+[[nodiscard]] std::string difference_of_parts(transport::World& world,
+                                              const TrainerOptions& options);
 
 /// The facts of this rank that the bits of a gradient depend on, beside the data.
 [[nodiscard]] std::vector<Fact> facts_of_bits(int threads);

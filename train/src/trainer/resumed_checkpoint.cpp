@@ -118,13 +118,17 @@ std::filesystem::path ResumedCheckpoint::folder() const {
 std::optional<ResumedCheckpoint> find_checkpoint(const TrainedState& run, const RunLog& log) {
   transport::World& world = run.world;
   const std::filesystem::path& folder = run.options.run_folder;
-  const std::string wanted = text_of_first_rank(world, run.options.resume.string());
-  if (wanted.empty()) return std::nullopt;
-  std::string names;
-  if (world.rank() == 0) {
-    for (const auto& path : resume_candidates(folder, wanted)) names += path.string() + '\0';
+  // Each with a zero behind it, which no name has: what is wanted, and what that may mean.
+  std::string names = run.options.resume.string() + '\0';
+  if (world.rank() == 0 && !run.options.resume.empty()) {
+    for (const auto& path : resume_candidates(folder, run.options.resume)) {
+      names += path.string() + '\0';
+    }
   }
-  names = text_of_first_rank(world, names);  // each with a zero behind it, which no name has
+  names = text_of_first_rank(world, names);
+  const std::string wanted = names.substr(0, names.find('\0'));
+  if (wanted.empty()) return std::nullopt;
+  names.erase(0, wanted.size() + 1);
   const bool there_is_one = !names.empty();
   // The error at the end says what is wrong with the last one.
   const bool there_are_several = std::ranges::count(names, '\0') > 1;

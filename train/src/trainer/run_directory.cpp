@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,6 +22,7 @@
 #include <rondo/train/trainer.hpp>
 
 #include "trainer/damaged_log.hpp"
+#include "weights/durable_file.hpp"
 
 namespace rondo::train {
 namespace {
@@ -34,13 +34,6 @@ constexpr auto lock_interval = std::chrono::milliseconds(10);
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
-}
-
-std::string contents_of(const fs::path& file) {
-  std::string all;
-  LineReader lines(file);
-  for (std::string line; lines.next(line);) all += line;
-  return all;
 }
 
 // Rank 0 makes metrics.jsonl before it looks at data and memory, and begins it with this event when
@@ -157,14 +150,7 @@ RunDirectory::RunDirectory(fs::path path, const Experiment& experiment, const fs
 }
 
 RunDirectory::~RunDirectory() {
-  if (config_ && config_identity() == config_) remove();
-}
-
-// Nothing where there is no such file, or it cannot be examined.
-std::optional<RunDirectory::FileIdentity> RunDirectory::config_identity() const {
-  struct stat status = {};
-  if (::stat((path_ / "config.toml").c_str(), &status) != 0) return std::nullopt;
-  return FileIdentity(status.st_dev, status.st_ino);
+  if (config_ && identity_of(path_ / "config.toml") == config_) remove();
 }
 
 void RunDirectory::make(const Experiment& experiment, bool resumes) {
@@ -186,7 +172,7 @@ void RunDirectory::make(const Experiment& experiment, bool resumes) {
   // anew once a checkpoint fits.
   wrote_config_ = !has_config();
   if (wrote_config_) record(path_, experiment);
-  config_ = config_identity();
+  config_ = identity_of(path_ / "config.toml");
 }
 
 // Directories go only as long as nothing else is in them, such as a flight record. rmdir() also

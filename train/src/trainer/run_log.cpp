@@ -6,8 +6,6 @@
 
 #include "trainer/run_log.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -26,6 +24,7 @@
 #include <rondo/train/output_file.hpp>
 
 #include "schemes/cyclic.hpp"
+#include "trainer/run_state.hpp"
 
 namespace rondo::train {
 namespace {
@@ -76,20 +75,18 @@ MetricsFile::MetricsFile(std::filesystem::path file) : path_(std::move(file)) { 
 void MetricsFile::open() {
   errno = 0;
   stream_.open(path_, std::ios::app);
-  struct stat opened = {};
-  if (!stream_ || ::stat(path_.c_str(), &opened) != 0) fail_to_write(path_);
-  device_ = opened.st_dev;
-  inode_ = opened.st_ino;
+  if (!stream_) fail_to_write(path_);
+  identity_ = identity_of(path_);
+  if (!identity_) fail_to_write(path_);
 }
 
 // What is written into a file that has lost its name is lost when the run ends. One that was only
 // cut, as logs are when they are rotated, is the same file.
 void MetricsFile::expect_in_place() const {
-  struct stat named = {};
-  const bool is_there = ::stat(path_.c_str(), &named) == 0;
-  if (is_there && named.st_dev == device_ && named.st_ino == inode_) return;
+  const auto named = identity_of(path_);
+  if (named && named == identity_) return;
   throw DataError(path_.string() + ": the file or its folder was " +
-                  (is_there ? "replaced" : "removed or renamed") +
+                  (named ? "replaced" : "removed or renamed") +
                   " while the run was writing; put it back, and go on with --resume auto");
 }
 
@@ -156,25 +153,11 @@ void MetricsFile::write(const StepEvent& event) {
 }
 
 void MetricsFile::write(const EpochMetrics& event) {
-  write_line(line_of({{"event", "epoch"},
-                      {"epoch", event.epoch},
-                      {"loss", event.loss},
-                      {"accuracy", event.accuracy},
-                      {"training_accuracy", event.training_accuracy},
-                      {"test_loss", event.test_loss},
-                      {"images_per_second", event.images_per_second},
-                      {"seconds", event.seconds},
-                      {"evaluation_seconds", event.evaluation_seconds},
-                      {"communication_share", event.communication_share},
-                      {"wait_share", event.wait_share},
-                      {"global_reductions", event.global_reductions},
-                      {"local_reductions", event.local_reductions},
-                      {"global_bytes", event.global_bytes},
-                      {"local_bytes", event.local_bytes},
-                      {"evaluation_reductions", event.evaluation_reductions},
-                      {"bytes_sent", event.bytes_sent},
-                      {"injected", event.injected},
-                      {"parameter_hash", event.parameter_hash}}));
+  Json line = {{"event", "epoch"}};
+  visit_figures(event, [&](const char* name, const auto& number) { line[name] = number; });
+  line["injected"] = event.injected;
+  line["parameter_hash"] = event.parameter_hash;
+  write_line(line_of(line));
 }
 
 void MetricsFile::write(const sync::LazyWindow& event) {
@@ -299,11 +282,8 @@ void RunLog::continue_metrics(const LogPart& part) {
 // Behind what was set aside before.
 void RunLog::set_damaged_aside(const std::string& lines) const {
   const std::filesystem::path path = damaged_file(file_->path());
-  std::string all;
-  LineReader before(path);
-  for (std::string line; before.next(line);) all += line;
+  const std::string all = contents_of(path) + lines;
   OutputFile aside(path, "give the run a folder that can be written to, with enough space");
-  all += lines;
   aside.write(std::as_bytes(std::span(all)));
   aside.finish();
 }

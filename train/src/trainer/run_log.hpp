@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -18,6 +16,7 @@
 #include <rondo/train/trainer.hpp>
 
 #include "trainer/damaged_log.hpp"
+#include "weights/durable_file.hpp"
 
 namespace rondo::train {
 
@@ -96,8 +95,7 @@ class MetricsFile {
 
   std::filesystem::path path_;
   std::ofstream stream_;
-  dev_t device_ = 0;  // these two say which file was opened
-  ino_t inode_ = 0;
+  std::optional<FileIdentity> identity_;  // of the file that was opened
 };
 
 /// Where a run tells what happens: the observer and metrics.jsonl on rank 0, nowhere on others.

@@ -28,23 +28,7 @@ void visit_numbers(State& state, Visit visit) {
   visit(state.in_epoch);
   visit(state.losses);
   visit(state.traffic);
-  auto& metrics = state.last_epoch;
-  visit(metrics.epoch);
-  visit(metrics.loss);
-  visit(metrics.accuracy);
-  visit(metrics.training_accuracy);
-  visit(metrics.test_loss);
-  visit(metrics.images_per_second);
-  visit(metrics.seconds);
-  visit(metrics.evaluation_seconds);
-  visit(metrics.communication_share);
-  visit(metrics.wait_share);
-  visit(metrics.global_reductions);
-  visit(metrics.local_reductions);
-  visit(metrics.global_bytes);
-  visit(metrics.local_bytes);
-  visit(metrics.evaluation_reductions);
-  visit(metrics.bytes_sent);
+  visit_figures(state.last_epoch, [&](const char*, auto& number) { visit(number); });
 }
 
 }  // namespace

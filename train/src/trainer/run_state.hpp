@@ -44,6 +44,28 @@ struct SynchronousWork {
   }
 };
 
+/// Calls visit(name, number) for each number of an epoch's figures, as its event names them, in the
+/// order of the event and of a checkpoint.
+template <typename Metrics, typename Visit>
+void visit_figures(Metrics& metrics, const Visit& visit) {
+  visit("epoch", metrics.epoch);
+  visit("loss", metrics.loss);
+  visit("accuracy", metrics.accuracy);
+  visit("training_accuracy", metrics.training_accuracy);
+  visit("test_loss", metrics.test_loss);
+  visit("images_per_second", metrics.images_per_second);
+  visit("seconds", metrics.seconds);
+  visit("evaluation_seconds", metrics.evaluation_seconds);
+  visit("communication_share", metrics.communication_share);
+  visit("wait_share", metrics.wait_share);
+  visit("global_reductions", metrics.global_reductions);
+  visit("local_reductions", metrics.local_reductions);
+  visit("global_bytes", metrics.global_bytes);
+  visit("local_bytes", metrics.local_bytes);
+  visit("evaluation_reductions", metrics.evaluation_reductions);
+  visit("bytes_sent", metrics.bytes_sent);
+}
+
 /// How far a run has come on one rank, with the figures of the epoch under way: a part of a
 /// checkpoint. The figures are in it so that the lines of a resumed run are those of one that was
 /// never stopped.

@@ -333,9 +333,8 @@ void TrainedState::expect_equal_copies() {
 void TrainedState::take_weights(const RunLog& log) {
   if (resumed) return;
   // All ranks compare what they have: all have a file, or no rank.
-  Fact fact;
-  agree_on(world, [&] { fact = fact_of_file("model.weights", experiment.model.weights); });
-  expect_same_files(world, {fact});
+  const auto fact = [&] { return fact_of_file("model.weights", experiment.model.weights); };
+  expect_same_files(world, [&] { return std::vector<Fact>{fact()}; }, "data: ");
   if (experiment.model.weights.empty()) return;
   agree_on(world, [&] {
     load_weights(SafetensorsFile(experiment.model.weights), layout, parameters,

@@ -71,28 +71,28 @@ EpochMetrics train(transport::World& world, const Experiment& wanted, const Trai
   options.threads = threads_of(wanted, given);
   Experiment experiment = wanted;
   if (given.threads > 0 || wanted.train.threads == 0) experiment.train.threads = options.threads;
+  const std::string difference = difference_of_parts(world, given);
   agree_on(world, [&] {
     options.make_scheme = own_scheme_of(experiment, given);
     if (given.loss && experiment.train.label_smoothing > 0.0) {
       throw ConfigError("train.label_smoothing: the program's own loss has no use for it; give 0");
     }
+    if (!difference.empty()) throw ConfigError(difference + "; give all ranks the same");
   });
-  expect_same_parts(world, given);
   // Rank 0 may have to wait for an earlier run in the folder.
   if (world.rank() != 0) log.emplace(options, world.rank());
-  agree_on_first_rank(world, [&] { log.emplace(options, 0); });
   std::optional<Experiment::Grid> earlier;
-  agree_on(world, [&] {
-    if (world.rank() == 0 && !options.resume.empty()) {
-      earlier = grid_of_earlier_run(options.run_folder, options.resume, world.size(), experiment);
-    }
+  agree_on_first_rank(world, [&] {
+    log.emplace(options, 0);
+    if (options.resume.empty()) return;
+    earlier = grid_of_earlier_run(options.run_folder, options.resume, world.size(), experiment);
   });
   PreparedRun prepared =
       prepare_run(world, experiment, options.dataset, options.model, earlier, options.team);
   agree_on(world, [&] {
     if (!prepared.planned.empty()) log->note(prepared.planned);
+    trainer.emplace(world, std::move(prepared), std::move(options), *log);
   });
-  agree_on(world, [&] { trainer.emplace(world, std::move(prepared), std::move(options), *log); });
   try {
     end_together(world, [&] {
       trainer->join();
@@ -333,10 +333,8 @@ void Trainer::abandon_checkpoint() noexcept {
 // kept. A run that goes on from another folder's checkpoint has made none of those in its own.
 void Trainer::set_aside_other_checkpoints() {
   const bool made_some = state_.resumed && state_.resumed->in_run_folder;
-  agree_on(state_.world, [&] {
-    if (state_.world.rank() != 0 || state_.options.run_folder.empty()) return;
-    set_aside_later(state_.options.run_folder, made_some ? state_.run.step : -1);
-  });
+  if (state_.world.rank() != 0 || state_.options.run_folder.empty()) return;
+  set_aside_later(state_.options.run_folder, made_some ? state_.run.step : -1);
 }
 
 // Nothing has been refused so far: what an earlier run has left in the folder is replaced. Where
@@ -344,12 +342,14 @@ void Trainer::set_aside_other_checkpoints() {
 void Trainer::begin_anew() {
   agree_on(state_.world, [&] {
     const bool replaces = !state_.options.keep_earlier_run || !state_.options.resume.empty();
-    if (replaces || record_.log().metrics_bytes() == 0) return;
-    throw ConfigError(state_.options.run_folder.string() +
-                      " already holds a run's metrics.jsonl; choose another folder, or remove it");
+    if (!replaces && record_.log().metrics_bytes() > 0) {
+      throw ConfigError(
+          state_.options.run_folder.string() +
+          " already holds a run's metrics.jsonl; choose another folder, or remove it");
+    }
+    set_aside_other_checkpoints();
+    record_.log().begin_anew();
   });
-  set_aside_other_checkpoints();
-  agree_on(state_.world, [&] { record_.log().begin_anew(); });
 }
 
 void Trainer::resume() {
@@ -365,8 +365,10 @@ void Trainer::resume() {
   });
   restore();
   // No rank has failed. First the later checkpoints: what those say of metrics.jsonl will not hold.
-  set_aside_other_checkpoints();
-  agree_on(state_.world, [&] { continue_log(); });
+  agree_on(state_.world, [&] {
+    set_aside_other_checkpoints();
+    continue_log();
+  });
   last_checkpoint_ = state_.run.step;
   // The run's own folder must not be left without one: it would begin again from nothing.
   if (from.in_run_folder || !checkpoints_) return;

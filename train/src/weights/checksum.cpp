@@ -21,6 +21,12 @@ std::string checksum_of(std::span<const std::byte> bytes) {
   return to_text(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
+std::string hash_of(const std::vector<std::span<const float>>& arrays) {
+  Checksum checksum;
+  for (const std::span<const float> array : arrays) checksum.add(std::as_bytes(array));
+  return checksum.text();
+}
+
 Checksum::Checksum() : state_(XXH3_createState()) {
   if (!state_) throw std::bad_alloc();
   XXH3_128bits_reset(state_.get());

@@ -26,9 +26,8 @@ namespace {
 // Has the file still its name? Whoever wrote it before may have renamed it since it was opened.
 bool is_in_place(int descriptor, const std::filesystem::path& path) {
   struct stat opened = {};
-  struct stat named = {};
-  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  return ::fstat(descriptor, &opened) == 0 &&
+         identity_of(path) == FileIdentity(opened.st_dev, opened.st_ino);
 }
 
 // Opens the file for this process alone; -1 with EBUSY where another one is writing it. Some file
@@ -47,6 +46,12 @@ int open_alone(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::optional<FileIdentity> identity_of(const std::filesystem::path& path) noexcept {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return FileIdentity(status.st_dev, status.st_ino);
+}
 
 DurableFile::DurableFile(std::filesystem::path path, const char* remedy)
     : path_(std::move(path)), remedy_(remedy), descriptor_(open_alone(path_)) {

@@ -1,10 +1,20 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <span>
+#include <utility>
 
 namespace rondo::train {
+
+/// Which file of the machine it is, under whatever name: device and inode.
+using FileIdentity = std::pair<dev_t, ino_t>;
+
+/// Nothing where there is no such file, or it cannot be examined.
+[[nodiscard]] std::optional<FileIdentity> identity_of(const std::filesystem::path& path) noexcept;
 
 /// A file that is written and, after sync(), on the disk. A failure throws DataError, which names
 /// the file and the reason, and ends with `remedy`. Closed at the end.

@@ -18,6 +18,7 @@
 #include <rondo/tensor/tensor.hpp>
 #include <rondo/train/export.hpp>
 #include <rondo/train/partition.hpp>
+#include <rondo/transport/world.hpp>
 
 namespace rondo::train {
 
@@ -29,6 +30,16 @@ class RONDO_TRAIN_API ConfigError : public std::runtime_error {
 };
 
 struct Model;
+
+/// The values of keys that choose one of several; the file has them under the same names.
+enum class OptimizerName { sgd, lars, adam, adamw };
+enum class PeriodChoice { constant, post_local, qsr, adaptive };
+enum class OuterOptimizer { none, sgd, nesterov, adam };
+enum class GridPlan { given, automatic, chosen };
+
+/// The reaction to an image that cannot be decoded: load() throws DataError, or the next image of
+/// the set that can be decoded takes its place.
+enum class BrokenImages { refuse, skip };
 
 /// {name = text, ...} in the order in which they were written.
 using TextTable = std::vector<std::pair<std::string, std::string>>;
@@ -44,14 +55,14 @@ struct Experiment {
     std::int64_t classes = 0;        ///< synthetic; 0: the model's
     std::int64_t training = 10'000;  ///< synthetic: images
     std::int64_t test = 1'000;       ///< synthetic: images
-    std::vector<std::string> augment = {};  ///< see make_augmentation(), in loader.hpp
-    std::int64_t image_size = 0;            ///< folder: height and width; 0: the model's
-    double centre_crop = 0.875;             ///< folder: see LoaderOptions
-    std::vector<double> mean = {};          ///< per channel, in [0, 1]; empty: the data set's
-    std::vector<double> stddev = {};        ///< likewise
-    std::string broken = "refuse";          ///< folder: refuse, skip
-    std::int64_t decoders = 0;              ///< threads; 0: see LoaderOptions
-    std::string decoder_cpus = {};          ///< such as 0-3,8; empty: those of the rank
+    std::vector<std::string> augment = {};       ///< see make_augmentation(), in loader.hpp
+    std::int64_t image_size = 0;                 ///< folder: height and width; 0: the model's
+    double centre_crop = 0.875;                  ///< folder: see LoaderOptions
+    std::vector<double> mean = {};               ///< per channel, in [0, 1]; empty: the data set's
+    std::vector<double> stddev = {};             ///< likewise
+    BrokenImages broken = BrokenImages::refuse;  ///< folder
+    std::int64_t decoders = 0;                   ///< threads; 0: see LoaderOptions
+    std::string decoder_cpus = {};               ///< such as 0-3,8; empty: those of the rank
     bool drop_last = false;  ///< leaves out what fills no whole global batch at the end of an epoch
   } data;
   /// One layer of a model that is described layer by layer. What is not its kind's means nothing.
@@ -117,7 +128,7 @@ struct Experiment {
     }
   } checkpoint;
   struct Optimizer {
-    std::string name = "sgd";  ///< sgd, lars, adam, adamw
+    OptimizerName name = OptimizerName::sgd;
     double learning_rate = 0.1;
     double momentum = 0.9;             ///< of sgd and lars
     bool nesterov = false;             ///< of sgd and lars
@@ -146,14 +157,14 @@ struct Experiment {
         false;  ///< lazy: momentum and decay once per iteration of a window
     sync::LazyController controller = sync::LazyController::probe;  ///< lazy
     std::int64_t period = 16;  ///< k_step, hierarchical: steps between global averages
-    std::string period_policy = "constant";  ///< of period: constant, post_local, qsr, adaptive
-    double local_from_epoch = 0.0;           ///< of post_local: before, rounds have one step
-    double qsr_alpha = 0.0;                  ///< of qsr
+    PeriodChoice period_policy = PeriodChoice::constant;
+    double local_from_epoch = 0.0;    ///< of post_local: before, rounds have one step
+    double qsr_alpha = 0.0;           ///< of qsr
     std::int64_t overlap_steps = 0;   ///< k_step, hierarchical: local ones before a mean is applied
     std::int64_t fragments = 1;       ///< k_step, hierarchical: parts with rounds of their own
     double reduction_momentum = 0.0;  ///< k_step, hierarchical, as the next three
     sync::MomentumKind reduction_momentum_kind = sync::MomentumKind::classical;
-    std::string outer_optimizer = "none";  ///< sgd, nesterov, adam: instead of the momentum's kinds
+    OuterOptimizer outer_optimizer = OuterOptimizer::none;  ///< instead of the momentum's kinds
     /// Learning rate of global averages: of diloco, and of any outer_optimizer.
     double outer_rate = 1.0;
     sync::LocalState optimizer_state = sync::LocalState::keep;  ///< at an average
@@ -172,13 +183,14 @@ struct Experiment {
   /// How ranks share the work of a step. Replicas split the samples; the ranks of a replica,
   /// channel * filter * height * width of them, split what a layer does for the replica's samples.
   struct Grid {
-    std::int64_t sample = 0;     ///< replicas; 0: what the other numbers leave
-    std::int64_t channel = 1;    ///< of a replica's convolutions: parts of the channels
-    std::int64_t filter = 1;     ///< parts of the filters
-    std::int64_t height = 1;     ///< parts of the rows
-    std::int64_t width = 1;      ///< parts of the columns
-    std::string plan = "given";  ///< given: by these keys; auto: the planner chooses; chosen:
-                                 ///< by these keys, which the planner has chosen
+    std::int64_t sample = 0;   ///< replicas; 0: what the other numbers leave
+    std::int64_t channel = 1;  ///< of a replica's convolutions: parts of the channels
+    std::int64_t filter = 1;   ///< parts of the filters
+    std::int64_t height = 1;   ///< parts of the rows
+    std::int64_t width = 1;    ///< parts of the columns
+    /// Given: by these keys; automatic ("auto"): the planner chooses; chosen: by these keys, which
+    /// the planner has chosen.
+    GridPlan plan = GridPlan::given;
     BatchNormScope batch_norm = BatchNormScope::rank;  ///< who shares statistics
     /// Splits of layers by name: the first pattern that matches counts (* any characters, ? any
     /// one): "sample", "replica", or "height=A width=B channel=C filter=D", parts of 1 left out.
@@ -187,7 +199,7 @@ struct Experiment {
     [[nodiscard]] bool operator==(const Grid&) const = default;
   } grid;
   struct Transport {
-    std::string wait = "auto";  ///< auto, spin, yield, block
+    transport::Waiting wait = transport::Waiting::automatic;
     double deadline_seconds = 300.0;
     double stall_warning_seconds = 10.0;
     std::int64_t small_bytes = 4096;
@@ -232,6 +244,11 @@ read_recorded(const std::filesystem::path& file, const std::vector<std::string>&
 /// it trains something else: it may run longer, on another grid or other ranks, and log and store
 /// differently.
 RONDO_TRAIN_API void expect_same_training(const Experiment& then, const Experiment& now);
+
+/// The name of the value of a key that chooses one of several: "sgd" of "optimizer.name".
+[[nodiscard]] RONDO_TRAIN_API std::string chosen(const Experiment& experiment,
+                                                 std::string_view key);
+[[nodiscard]] RONDO_TRAIN_API std::string name_of(OptimizerName name);
 
 /// All keys with their values, as a TOML file that reads back to the same Experiment.
 [[nodiscard]] RONDO_TRAIN_API std::string to_toml(const Experiment& experiment);

@@ -81,10 +81,6 @@ struct SampleRange {
   [[nodiscard]] bool operator==(const SampleRange&) const noexcept = default;
 };
 
-/// The reaction to an image that cannot be decoded: load() throws DataError, or the next image of
-/// the set that can be decoded takes its place.
-enum class BrokenImages { refuse, skip };
-
 struct LoaderOptions {
   std::int64_t global_batch = 128;
   std::uint64_t seed = 1;

@@ -74,7 +74,6 @@ class RONDO_TRAIN_API RunDirectory {
  private:
   /// Which file of the machine config.toml is: writing it anew makes another one.
   using FileIdentity = std::pair<dev_t, ino_t>;
-  [[nodiscard]] std::optional<FileIdentity> config_identity() const;
   void make(const Experiment& experiment, bool resumes);
   void remove() noexcept;
 
