@@ -12,7 +12,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rondo/tensor/batch_norm.hpp>
 #include <rondo/tensor/elementwise.hpp>
 #include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
@@ -298,7 +297,7 @@ TEST(CrossEntropyEdgeTest, RefusesLabelsOutsideTheClasses) {
                std::invalid_argument);
 }
 
-// Views as xtensor expressions, and xtensor as a second oracle for our kernels.
+// Views as xtensor expressions.
 
 TEST(XviewTest, IndexesAsNhwc) {
   Tensor tensor = whole_tensor({2, 3, 4, 5}, 1);
@@ -325,34 +324,6 @@ TEST(XviewTest, ExtentsOfOneBroadcast) {
 TEST(XviewTest, AnEmptyTensorHasNoElements) {
   const Tensor tensor({0, 4, 4, 3});
   EXPECT_EQ(xview(tensor).size(), 0U);
-}
-
-TEST(XviewOracleTest, AddIsXtensorsSum) {
-  Engine engine;
-  const Tensor a = whole_tensor({2, 5, 3, 7}, 1);
-  Tensor b = whole_tensor({2, 5, 3, 7}, 2);
-  const auto expected = xt::eval(xview(a) + xview(b));
-  add(engine, a.view(), b.view());
-  EXPECT_TRUE(xt::all(xt::equal(xview(b), expected)));
-}
-
-TEST(XviewOracleTest, BatchNormIsXtensorsFormula) {
-  Engine engine;
-  const BatchNormSpec spec{.input = {4, 6, 5, 16}};
-  BatchNorm layer(engine, spec);
-  const Tensor x = normal_tensor(spec.input, 1, 2.0F, 3.0F);
-  Tensor y(spec.input);
-  const std::vector<float> scale(16, 1.5F);
-  const std::vector<float> shift(16, 0.25F);
-  std::vector<float> running(16);
-  layer.forward_training(x.view(), {}, {scale, shift}, running, running, y.view());
-
-  const auto mean = xt::eval(xt::mean(xview(x), {0, 1, 2}));
-  const auto deviation =
-      xt::eval(xt::sqrt(xt::mean(xt::square(xview(x) - mean), {0, 1, 2}) + spec.epsilon));
-  const auto expected = xt::eval(xt::maximum(0.0F, (xview(x) - mean) / deviation * 1.5F + 0.25F));
-  constexpr double tolerance = 1e-4;  // xtensor sums in fp32
-  EXPECT_TRUE(xt::allclose(xview(y), expected, tolerance, tolerance));
 }
 
 TEST(AllFiniteTest, FindsNaNAndInfinityWhereverTheyAre) {

@@ -107,10 +107,12 @@ INSTANTIATE_TEST_SUITE_P(Zoo, AllocationTest, testing::ValuesIn(test::quick_mode
 
 // The same on four ranks, which are threads, each with a part of every layer.
 
+/// The moments of 600 channels are more than travels in one small message.
 Model two_convolutions() {
   ModelBuilder builder("two", {1, 8, 8, 4}, 8);
   ValueId x = builder.add("conv1", ConvolutionLayer{.filters = 8}, ModelBuilder::input);
-  x = builder.add("conv2", ConvolutionLayer{.filters = 8}, x);
+  x = builder.add("conv2", ConvolutionLayer{.filters = 600}, x);
+  x = builder.add("bn", BatchNormLayer{}, x);
   builder.add("fc", FullyConnectedLayer{.outputs = 8}, x);
   return builder.finish();
 }
@@ -119,19 +121,26 @@ Model two_convolutions() {
 class Part {
  public:
   Part(transport::World& world, const Model& model, const LayerSplit& split)
-      : splits_{split, split, {.kind = SplitKind::channel, .channels = {1, world.size()}}},
-        parameters_(layout_of(model, splits_, world.size(), world.rank()).parameter_count, 0.1F),
+      : splits_{split, split, {}, {.kind = SplitKind::channel, .channels = {1, world.size()}}},
+        layout_(layout_of(model, splits_, world.size(), world.rank())),
+        parameters_(layout_.parameter_count, 0.1F),
         gradients_(parameters_.size()),
+        statistics_(layout_.statistic_count, 1.0F),
         executor_(engine_, model,
-                  {.replica = &world.communicator(), .splits = splits_, .memory = &world.arena()},
-                  {parameters_, gradients_, {}}, {.training_batches = {4}}) {}
+                  {.replica = &world.communicator(),
+                   .splits = splits_,
+                   .batch_norm = BatchNormScope::all,
+                   .memory = &world.arena()},
+                  {parameters_, gradients_, statistics_}, {.training_batches = {4}}) {}
 
   void train(const test::Samples& samples) { executor_.train(samples.batch(), silent_); }
 
  private:
   std::vector<LayerSplit> splits_;
+  ParameterLayout layout_;
   std::vector<float> parameters_;
   std::vector<float> gradients_;
+  std::vector<float> statistics_;
   test::Silent silent_;
   tensor::Engine engine_;
   Executor executor_;
@@ -165,12 +174,14 @@ TEST_P(GridStepAllocationTest, DoesNotHappenInAStep) {
 
 INSTANTIATE_TEST_SUITE_P(
     Splits, GridStepAllocationTest,
-    testing::Values(LayerSplit{.kind = SplitKind::space, .h = 2, .w = 2},
+    testing::Values(LayerSplit{.kind = SplitKind::sample},
+                    LayerSplit{.kind = SplitKind::space, .h = 2, .w = 2},
                     LayerSplit{.kind = SplitKind::channel, .channels = {2, 2}},
                     LayerSplit{.kind = SplitKind::space_and_channel, .h = 2, .channels = {1, 2}},
                     LayerSplit{.kind = SplitKind::space_and_channel, .w = 2, .channels = {2, 1}}),
     [](const auto& tested) {
       const LayerSplit& split = tested.param;
+      if (split.kind == SplitKind::sample) return std::string("samples");
       return "tiles" + std::to_string(split.h) + "x" + std::to_string(split.w) + "channels" +
              std::to_string(split.channels.channels) + "x" + std::to_string(split.channels.filters);
     });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@
 #include "layers/split_kernels.hpp"
 #include "support/world.hpp"
 #include "train/layouts.hpp"
-#include "train/support/whole_layer.hpp"
+#include "train/support/arrays.hpp"
+#include "train/support/layers_on_grid.hpp"
 
 namespace rondo::train::exchange_kernels_test {
 namespace {
@@ -250,6 +252,80 @@ TEST(RedistributionKernelTest, RunsAgainAndAgain) {
       EXPECT_TRUE(test::agree(y.span(), test::part_of(whole, to.box_of(world.rank())).span(),
                               Numbers::whole));
     }
+  });
+}
+
+// Exchanges: halos around parts, and sums on their way home.
+
+constexpr ProcessGrid six{.pr = 6};
+
+/// An image in 3 x 2 parts, and what each rank needs of it.
+struct Cut {
+  tensor::Shape extents{.n = 2, .h = 9, .w = 7, .c = 4};
+  Partition x = by_space(extents, six, 3, 2);
+  std::vector<Box> needs = forward_needs(
+      x, x, {{.kernel = 3, .before = 1, .after = 1}, {.kernel = 5, .before = 2, .after = 2}});
+
+  [[nodiscard]] Box need_of(int rank) const { return needs[static_cast<std::size_t>(rank)]; }
+};
+
+/// Calls check(first, second, this rank's part, other values) on every rank, where both are needed
+/// parts of the same array, and expects the result to be that of this rank's part.
+template <class Check>
+void with_two_exchanges(Check check) {
+  const Cut cut;
+  const tensor::Tensor whole = test::filled(cut.extents, Numbers::real, 1);
+  World(six.pr).run([&](transport::World& world) {
+    test::GridRank rank(world, six);
+    const Box needed = cut.need_of(world.rank());
+    NeededPart first(rank.context, cut.x, cut.needs, needed);
+    NeededPart second(rank.context, cut.x, cut.needs, needed);
+    const tensor::Tensor own = test::part_of(whole, cut.x.box_of(world.rank()));
+    const tensor::ConstAnyView got = check(first, second, own, tensor::Tensor(own.shape()));
+
+    EXPECT_EQ(got.shape, needed.shape());
+    const std::span values(got.as<float>().data, static_cast<std::size_t>(got.shape.size()));
+    EXPECT_TRUE(test::agree(values, test::part_of(whole, needed).span(), Numbers::whole));
+  });
+}
+
+TEST(ExchangeTest, BeginsAfreshAfterARunThatWasGivenUp) {
+  with_two_exchanges([](NeededPart& part, NeededPart&, const auto& own, const auto& other) {
+    part.start(other.view());
+    part.start(own.view());
+    return part.finish();
+  });
+}
+
+TEST(ExchangeTest, SeveralMayBeUnderWay) {
+  with_two_exchanges([](NeededPart& first, NeededPart& second, const auto& own, const auto& other) {
+    first.start(own.view());
+    second.start(other.view());
+    static_cast<void>(second.finish());
+    return first.finish();
+  });
+}
+
+TEST(ExchangeTest, AddsUpWhatComesHome) {
+  const Cut cut;
+  tensor::Tensor counts(cut.extents);
+  for (const Box& box : cut.needs) {
+    tensor::Tensor part = test::part_of(counts, box);
+    for (float& count : part.span()) count += 1.0F;
+    test::put_part(part.span(), box, counts);
+  }
+  World(six.pr).run([&](transport::World& world) {
+    const Box own = cut.x.box_of(world.rank());
+    const Box needed = cut.need_of(world.rank());
+    Exchange home(world.communicator(), halo_return(cut.x, cut.needs, world.rank()), needed, own,
+                  &world.arena(), Arrival::adds);
+    const std::vector<float> ones(static_cast<std::size_t>(needed.size()), 1.0F);
+    tensor::Tensor sums(own.shape());
+
+    home.start(ones.data(), sums.data());
+    home.finish(sums.data());
+
+    EXPECT_TRUE(test::agree(sums.span(), test::part_of(counts, own).span(), Numbers::whole));
   });
 }
 

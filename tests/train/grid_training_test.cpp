@@ -234,22 +234,8 @@ class GridRank {
   /// ||a - b|| over the part that this rank holds, whose elements lie in `mine`.
   [[nodiscard]] static double distance(std::span<const float> mine, const Parameter& part,
                                        std::span<const float> whole) {
-    const bool cut = !part.whole.empty();
-    const std::vector<std::int64_t>& extents = cut ? part.whole : part.shape;
-    std::vector<float> difference;
-    for (std::size_t i = 0; i < part.size(); ++i) {
-      std::size_t left = i;
-      std::size_t place = 0;
-      std::size_t stride = 1;
-      for (std::size_t d = extents.size(); d-- > 0;) {
-        const auto extent = static_cast<std::size_t>(part.shape[d]);
-        const std::size_t first = cut ? static_cast<std::size_t>(part.first[d]) : 0;
-        place += (left % extent + first) * stride;
-        left /= extent;
-        stride *= static_cast<std::size_t>(extents[d]);
-      }
-      difference.push_back(mine[part.offset + i] - whole[place]);
-    }
+    std::vector<float> difference = test::part_of_parameter(part, whole);
+    for (std::size_t i = 0; i < part.size(); ++i) difference[i] -= mine[part.offset + i];
     return test::norm(difference);
   }
 

@@ -211,10 +211,8 @@ TEST(WindowTest, OneByOneOfStrideTwoLeavesOddInputsWithoutGradient) {
   EXPECT_TRUE(outputs_fed(window, {3, 4}, 6).range.empty());
 }
 
-// Halos of images that are split over ranks: the exchange and the local kernels play through a
-// convolution, and give what the unsplit one gives.
-
-using Image = test::ElementArray<std::int64_t>;
+// Halos of images that are split over ranks. LayersOnGridTest shows that kernels on parts with
+// their halos give what the unsplit ones give.
 
 Windows square(std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
   return windows_of(ConvolutionLayer{.kernel = kernel, .stride = stride, .padding = padding});
@@ -222,76 +220,6 @@ Windows square(std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
 
 tensor::Shape output_of(const tensor::Shape& x, const Windows& windows) {
   return {x.n, windows.h.outputs(x.h), windows.w.outputs(x.w), x.c};
-}
-
-/// Calls visit(input row, input column, weight) for each tap of an output that is in the image.
-template <class Visit>
-void for_each_tap(const Windows& windows, const tensor::Shape& x, std::int64_t h, std::int64_t w,
-                  Visit visit) {
-  for (std::int64_t i = 0; i < windows.h.kernel; ++i) {
-    for (std::int64_t j = 0; j < windows.w.kernel; ++j) {
-      const std::int64_t row = h * windows.h.stride - windows.h.before + i;
-      const std::int64_t column = w * windows.w.stride - windows.w.before + j;
-      if (row < 0 || row >= x.h || column < 0 || column >= x.w) continue;
-      visit(row, column, 1 + i * windows.w.kernel + j);
-    }
-  }
-}
-
-/// Every channel by itself, tap (i, j) weighted by its number.
-Image forward(const Windows& windows, Image& x, const tensor::Shape& extents,
-              const tensor::Shape& outputs) {
-  Image y(outputs);
-  test::for_each_element(whole(outputs), [&](auto n, auto h, auto w, auto c) {
-    for_each_tap(windows, extents, h, w, [&](auto row, auto column, auto weight) {
-      y.at(n, h, w, c) += weight * x.at(n, row, column, c);
-    });
-  });
-  return y;
-}
-
-Image backward(const Windows& windows, Image& dy, const tensor::Shape& outputs,
-               const tensor::Shape& extents) {
-  Image dx(extents);
-  test::for_each_element(whole(outputs), [&](auto n, auto h, auto w, auto c) {
-    for_each_tap(windows, extents, h, w, [&](auto row, auto column, auto weight) {
-      dx.at(n, row, column, c) += weight * dy.at(n, h, w, c);
-    });
-  });
-  return dx;
-}
-
-Image numbers(const tensor::Shape& extents) {
-  Image image(extents);
-  std::int64_t next = 1;
-  test::for_each_element(whole(extents), [&](auto... index) {
-    image.at(index...) = next * next % 1009;
-    ++next;
-  });
-  return image;
-}
-
-/// Copies `box` of `all` to its position in an array of `local` alone.
-void copy(Image& all, const Box& box, Image& into, const Box& local) {
-  test::for_each_element(box, [&](auto n, auto h, auto w, auto c) {
-    into.at(n - local.n.first, h - local.h.first, w - local.w.first, c - local.c.first) =
-        all.at(n, h, w, c);
-  });
-}
-
-/// A rank's image after the exchange: its needed box, from its own block and from its peers.
-Image exchanged(Image& all, const Partition& from, const std::vector<Box>& needs, int rank) {
-  const Box& needed = needs[static_cast<std::size_t>(rank)];
-  Image local(needed.shape(), -1);
-  const Redistribution plan = redistribution(from, needs, rank);
-  copy(all, plan.kept, local, needed);
-  for (const Transfer& received : plan.receives) copy(all, received.box, local, needed);
-  return local;
-}
-
-Windows local_windows(const Windows& windows, const Halo& halo) {
-  return {{windows.h.kernel, windows.h.stride, halo.h.before, halo.h.after},
-          {windows.w.kernel, windows.w.stride, halo.w.before, halo.w.after}};
 }
 
 /// Calls check(x, y, windows) for kernels, strides, paddings, and spatial splits of few rows and
@@ -315,41 +243,6 @@ void for_each_split(Check check) {
   }
 }
 
-TEST(HaloTest, SplitForwardGivesTheOutputsOfTheUnsplitLayer) {
-  for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
-    Image images = numbers(x.extents());
-    Image expected = forward(windows, images, x.extents(), y.extents());
-    const std::vector<Box> needs = forward_needs(x, y, windows);
-    for (int rank = 0; rank < x.ranks(); ++rank) {
-      const Halo halo = forward_halo(x, y, windows, rank);
-      if (halo.own.empty()) continue;
-      Image local = exchanged(images, x, needs, rank);
-      Image own(halo.own.shape());
-      copy(expected, halo.own, own, halo.own);
-      const Image result =
-          forward(local_windows(windows, halo), local, halo.needed.shape(), halo.own.shape());
-      ASSERT_EQ(result.values(), own.values());
-    }
-  });
-}
-
-TEST(HaloTest, SplitBackwardGivesTheGradientsOfTheUnsplitLayer) {
-  for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
-    Image gradients = numbers(y.extents());
-    Image expected = backward(windows, gradients, y.extents(), x.extents());
-    const std::vector<Box> needs = backward_needs(x, y, windows);
-    for (int rank = 0; rank < x.ranks(); ++rank) {
-      const Halo halo = backward_halo(x, y, windows, rank);
-      Image local = exchanged(gradients, y, needs, rank);
-      Image own(halo.own.shape());
-      copy(expected, halo.own, own, halo.own);
-      const Image result =
-          backward(local_windows(windows, halo), local, halo.needed.shape(), halo.own.shape());
-      ASSERT_EQ(result.values(), own.values());
-    }
-  });
-}
-
 TEST(HaloTest, EveryPeerSendsWhatIsExpectedOfIt) {
   for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
     const std::vector<Box> needs = forward_needs(x, y, windows);
@@ -358,21 +251,6 @@ TEST(HaloTest, EveryPeerSendsWhatIsExpectedOfIt) {
         const std::vector<Transfer> expected = redistribution(x, needs, peer).receives;
         ASSERT_EQ(std::ranges::count(expected, Transfer{rank, box}), 1);
       }
-    }
-  });
-}
-
-TEST(HaloTest, InnerOutputsReadNothingOfOthers) {
-  for_each_split([](const Partition& x, const Partition& y, const Windows& windows) {
-    for (int rank = 0; rank < x.ranks(); ++rank) {
-      const Halo halo = forward_halo(x, y, windows, rank);
-      const Box held = x.box_of(rank);
-      ASSERT_TRUE(halo.own.contains(halo.inner));
-      test::for_each_element(halo.inner, [&](auto, auto h, auto w, auto) {
-        for_each_tap(windows, x.extents(), h, w, [&](auto row, auto column, auto) {
-          ASSERT_TRUE(held.h.contains({row, row + 1}) && held.w.contains({column, column + 1}));
-        });
-      });
     }
   });
 }

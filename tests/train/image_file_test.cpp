@@ -76,13 +76,6 @@ TEST(ImageFileTest, ReadsAllFormatsWhateverTheirName) {
             6);
 }
 
-TEST(ImageFileTest, MakesRedGreenAndBlueOfGrey) {
-  const std::vector<std::uint8_t> grey(20 * 30, 77);
-
-  EXPECT_THAT(read(jpeg_of(20, 30, grey, {.colours = JCS_GRAYSCALE})).pixels, Each(77));
-  EXPECT_THAT(read(png_of(20, 30, grey, PNG_FORMAT_GRAY)).pixels, Each(77));
-}
-
 // The pixels that a PNG stands for, by the format's own rule: grey is repeated, a palette is looked
 // up, transparency is dropped, and a value of any depth is its share of 255.
 std::vector<std::uint8_t> expected_pixels(const PngKind& kind,
@@ -142,31 +135,6 @@ TEST(ImageFileTest, ReadsTheStoredColoursOfEveryKindOfPng) {
           << kind.transparency.size() << ", " << height << " x " << width;
     }
   }
-}
-
-// Adobe's marker says that 255 is no ink; jpeg_set_defaults() writes it.
-TEST(ImageFileTest, MakesRedGreenAndBlueOfCyanMagentaYellowAndBlack) {
-  std::vector<std::uint8_t> inks;
-  for (int i = 0; i < 16 * 16; ++i) inks.insert(inks.end(), {200, 100, 50, 128});
-
-  const Image image = read(jpeg_of(16, 16, inks, {.colours = JCS_CMYK}));
-
-  EXPECT_NEAR(image.pixels[0], 200 * 128 / 255, 3);
-  EXPECT_NEAR(image.pixels[1], 100 * 128 / 255, 3);
-  EXPECT_NEAR(image.pixels[2], 50 * 128 / 255, 3);
-}
-
-// As Pillow's convert("RGB") has it.
-TEST(ImageFileTest, DropsTransparency) {
-  std::vector<std::uint8_t> pixels;
-  for (int i = 0; i < 4; ++i) pixels.insert(pixels.end(), {250, 251, 252, 0});
-  pixels[3] = 255;
-  pixels[7] = 128;
-
-  const Image image = read(png_of(2, 2, pixels, PNG_FORMAT_RGBA));
-
-  EXPECT_THAT(std::vector<int>(image.pixels.begin(), image.pixels.begin() + 9),
-              testing::ElementsAre(250, 251, 252, 250, 251, 252, 250, 251, 252));
 }
 
 // The chunk stands behind the header; its checksum is of its type and its value, 1.0.

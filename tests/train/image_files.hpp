@@ -36,13 +36,12 @@ inline train::Image gradient_image(std::int64_t height, std::int64_t width, int 
 }
 
 struct JpegOptions {
-  J_COLOR_SPACE colours = JCS_RGB;  // of `pixels`: JCS_GRAYSCALE and JCS_CMYK have 1 and 4 values
   bool progressive = false;
   int down = 2;  // so many rows and columns share a colour
   int right = 2;
 };
 
-// `pixels` has height x width pixels of as many values as the colour space has.
+// `pixels` has height x width pixels of red, green and blue.
 inline Bytes jpeg_of(std::int64_t height, std::int64_t width,
                      const std::vector<std::uint8_t>& pixels, const JpegOptions& options = {}) {
   jpeg_compress_struct jpeg = {};
@@ -54,16 +53,12 @@ inline Bytes jpeg_of(std::int64_t height, std::int64_t width,
   jpeg_mem_dest(&jpeg, &memory, &bytes);
   jpeg.image_width = static_cast<JDIMENSION>(width);
   jpeg.image_height = static_cast<JDIMENSION>(height);
-  jpeg.in_color_space = options.colours;
-  jpeg.input_components =
-      static_cast<int>(pixels.size() / static_cast<std::size_t>(height * width));
+  jpeg.in_color_space = JCS_RGB;
+  jpeg.input_components = 3;
   jpeg_set_defaults(&jpeg);
   jpeg_set_quality(&jpeg, 95, TRUE);
-  // Only colours that are kept apart from brightness are shared.
-  if (options.colours == JCS_RGB) {
-    jpeg.comp_info[0].v_samp_factor = options.down;
-    jpeg.comp_info[0].h_samp_factor = options.right;
-  }
+  jpeg.comp_info[0].v_samp_factor = options.down;
+  jpeg.comp_info[0].h_samp_factor = options.right;
   if (options.progressive) jpeg_simple_progression(&jpeg);
   jpeg_start_compress(&jpeg, TRUE);
   const std::size_t row_bytes = pixels.size() / static_cast<std::size_t>(height);

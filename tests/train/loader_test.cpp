@@ -120,26 +120,6 @@ TEST(LoaderTest, NormalisesEveryChannelByItsOwnMeanAndDeviation) {
   EXPECT_FLOAT_EQ(images.at(2), (2.0F / 255.0F - 1.0F) / 2.0F);
 }
 
-// However the ranks share a step, together they see what one rank sees.
-TEST(LoaderTest, GivesASampleTheSameLookWhoeverAsksForIt) {
-  const Dataset dataset = counting_dataset(30, {0, 6, 5, 3});
-  const LoaderOptions options{
-      .global_batch = 12, .largest_range = 12, .augmentations = crop_and_flip(2)};
-  Loader whole(dataset, options);
-  Loader parts(dataset, options);
-  const std::vector<float> expected = images_of(whole.load({1, 1, 0, 12}));
-
-  std::vector<float> images;
-  for (const SampleRange range :
-       {SampleRange{1, 1, 0, 5}, {1, 1, 5, 5}, {1, 1, 5, 11}, {1, 1, 11, 12}}) {
-    static_cast<void>(parts.load({0, 2, 0, 3}));
-    const std::vector<float> part = images_of(parts.load(range));
-    images.insert(images.end(), part.begin(), part.end());
-  }
-
-  EXPECT_EQ(images, expected);
-}
-
 TEST(LoaderTest, GivesWhatWasAnnouncedAndWhatWasNot) {
   const Dataset dataset = counting_dataset(40);
   Loader announced(dataset, {.global_batch = 8, .largest_range = 8});
@@ -168,22 +148,6 @@ TEST(LoaderTest, LeavesABatchAloneWhileTheNextOneIsPrepared) {
 
   EXPECT_EQ(images_of(batch), before);
   EXPECT_EQ(labels_of(loader.load({0, 2, 0, 16})), labels_of(other.load({0, 2, 0, 16})));
-}
-
-TEST(LoaderTest, ReadsAheadForManySteps) {
-  const Dataset dataset = counting_dataset(200);
-  Loader loader(dataset, {.global_batch = 3, .largest_range = 3});
-  Loader plain(dataset, {.global_batch = 3, .largest_range = 3});
-  const auto range = [&](std::int64_t step) {
-    return SampleRange{0, step, 0, loader.samples(step)};
-  };
-
-  loader.prefetch(range(0));
-  for (std::int64_t step = 0; step < loader.steps(); ++step) {
-    const Batch batch = loader.load(range(step));
-    if (step + 1 < loader.steps()) loader.prefetch(range(step + 1));
-    EXPECT_EQ(labels_of(batch), labels_of(plain.load(range(step))));
-  }
 }
 
 // Tells when `images` images have been read, and which.
@@ -368,18 +332,6 @@ TEST(LoaderTest, RefusesADataSetThatContradictsItself) {
   EXPECT_THROW(Loader(dataset, {}), std::invalid_argument);
   EXPECT_THROW(Loader(counting_dataset(4), {.global_batch = 0}), std::invalid_argument);
   EXPECT_THROW(Loader(counting_dataset(4), {.centre_crop = 0.0}), std::invalid_argument);
-}
-
-TEST(LoaderTest, AugmentsEveryEpochAnew) {
-  Dataset dataset = counting_dataset(1, {0, 8, 8, 1});
-  Loader loader(dataset,
-                {.global_batch = 1, .largest_range = 1, .augmentations = crop_and_flip(2)});
-  std::set<std::vector<float>> looks;
-  for (std::int64_t epoch = 0; epoch < 64; ++epoch)
-    looks.insert(images_of(loader.load({epoch, 0, 0, 1})));
-  // 25 places, mirrored or not: 50 looks, of which 64 draws show about 36.
-  EXPECT_GT(looks.size(), 25U);
-  EXPECT_LE(looks.size(), 50U);
 }
 
 }  // namespace

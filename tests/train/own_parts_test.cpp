@@ -35,6 +35,7 @@ using rondo::test::error_text;
 using rondo::test::ScratchFolder;
 using rondo::test::World;
 using test::contents;
+using test::expect_refusal;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -156,17 +157,14 @@ EpochMetrics train_once(int ranks, const Experiment& experiment, const TrainerOp
   return last;
 }
 
-template <typename Error>
-void expect_refused(const Experiment& experiment, const TrainerOptions& options,
-                    const testing::Matcher<std::string>& text) {
-  World{1}.run([&](transport::World& world) {
-    EXPECT_THAT(error_text<Error>([&] { return train(world, experiment, options); }), text);
-  });
-}
+class OwnPartsTest : public testing::Test {
+ protected:
+  Dataset dataset = make_shades();
+  Model model = small_model();
+  ScratchFolder folder;
+};
 
-TEST(OwnPartsTest, ARunGoesOnWhateverTheProgramCallsItsDataAndModel) {
-  const Dataset dataset = make_shades();
-  const Model model = small_model();
+TEST_F(OwnPartsTest, ARunGoesOnWhateverTheProgramCallsItsDataAndModel) {
   for (const std::string name : {"", "own", "custom"}) {
     SCOPED_TRACE(name);
     const ScratchFolder folder;
@@ -183,10 +181,7 @@ TEST(OwnPartsTest, ARunGoesOnWhateverTheProgramCallsItsDataAndModel) {
   }
 }
 
-TEST(OwnPartsTest, ACheckpointIsExportedWithWhatTheProgramBrought) {
-  const Dataset dataset = make_shades();
-  const Model model = small_model();
-  const ScratchFolder folder;
+TEST_F(OwnPartsTest, ACheckpointIsExportedWithWhatTheProgramBrought) {
   Experiment best = experiment();
   best.checkpoint.best = true;
   train_once(1, best, {.dataset = &dataset, .model = &model, .run_folder = folder.path()});
@@ -208,10 +203,7 @@ TEST(OwnPartsTest, ACheckpointIsExportedWithWhatTheProgramBrought) {
       StartsWith("the model own: its layers are others than those of the run"));
 }
 
-TEST(OwnPartsTest, ARunIsNotGoneOnWithByAnotherModelOrOtherData) {
-  Dataset dataset = make_shades();
-  Model model = small_model();
-  const ScratchFolder folder;
+TEST_F(OwnPartsTest, ARunIsNotGoneOnWithByAnotherModelOrOtherData) {
   TrainerOptions options{.dataset = &dataset, .model = &model, .run_folder = folder.path()};
   Experiment first = experiment();
   first.train.max_steps = 5;
@@ -219,35 +211,32 @@ TEST(OwnPartsTest, ARunIsNotGoneOnWithByAnotherModelOrOtherData) {
   options.resume = "auto";
 
   model = small_model("head");
-  expect_refused<ConfigError>(
-      experiment(), options,
+  expect_refusal<ConfigError>(
+      1, experiment(), options,
       StartsWith("the model own: its layers are others than those of the run"));
   model = small_model();
   dataset = make_shades(72);
-  expect_refused<ConfigError>(
-      experiment(), options,
+  expect_refusal<ConfigError>(
+      1, experiment(), options,
       StartsWith("data: the training set has 72 samples, and had 64 when the run began"));
   dataset = make_shades();
   dataset.training.pixels[0] ^= 1;
-  expect_refused<ConfigError>(experiment(), options,
+  expect_refusal<ConfigError>(1, experiment(), options,
                               StartsWith("data: the training images or their labels are others"));
   dataset = make_shades();
   dataset.test.labels[0] ^= 1;
-  expect_refused<ConfigError>(experiment(), options,
+  expect_refusal<ConfigError>(1, experiment(), options,
                               StartsWith("data: the test images or their labels are others"));
   dataset = make_shades();
   EXPECT_NO_THROW(train_once(1, experiment(), options));
 }
 
-TEST(OwnPartsTest, AValueThatNoFileCouldGiveIsRefused) {
-  const Dataset dataset = make_shades();
-  const Model model = small_model();
-  const ScratchFolder folder;
+TEST_F(OwnPartsTest, AValueThatNoFileCouldGiveIsRefused) {
   const TrainerOptions options{.dataset = &dataset, .model = &model, .run_folder = folder.path()};
   const auto refused = [&](auto change, const char* key) {
     Experiment wrong = experiment();
     change(wrong);
-    expect_refused<ConfigError>(wrong, options, StartsWith(key));
+    expect_refusal<ConfigError>(1, wrong, options, StartsWith(key));
   };
   refused([](Experiment& e) { e.checkpoint.keep = 0; }, "checkpoint.keep: 0 is impossible");
   refused([](Experiment& e) { e.train.log_every = 0; }, "train.log_every: 0 is impossible");
@@ -258,16 +247,14 @@ TEST(OwnPartsTest, AValueThatNoFileCouldGiveIsRefused) {
   refused([](Experiment& e) { e.grid.plan = "automatic"; }, "grid.plan: no such choice");
 }
 
-TEST(OwnPartsTest, ANameThatStandsTwiceIsRefused) {
-  const Dataset dataset = make_shades();
+TEST_F(OwnPartsTest, ANameThatStandsTwiceIsRefused) {
   const Model model = small_model("fc1");
-  expect_refused<ConfigError>(
-      experiment(), {.dataset = &dataset, .model = &model},
+  expect_refusal<ConfigError>(
+      1, experiment(), {.dataset = &dataset, .model = &model},
       testing::StrEq("the model own: layer fc1: there is another layer of this name"));
 }
 
-TEST(OwnPartsTest, RanksNormaliseAlike) {
-  const Model model = small_model();
+TEST_F(OwnPartsTest, RanksNormaliseAlike) {
   World{2}.run([&](transport::World& world) {
     Dataset dataset = make_shades();
     if (world.rank() == 1) dataset.mean = {0.25F};
@@ -278,9 +265,7 @@ TEST(OwnPartsTest, RanksNormaliseAlike) {
   });
 }
 
-TEST(OwnPartsTest, ARunSaysTheNameOfItsDataAndTakesTheThreadsOfItsConfiguration) {
-  const Dataset dataset = make_shades();
-  const Model model = small_model();
+TEST_F(OwnPartsTest, ARunSaysTheNameOfItsDataAndTakesTheThreadsOfItsConfiguration) {
   Experiment threaded = experiment();
   threaded.train.threads = 2;
   std::vector<std::string> notes;
@@ -291,36 +276,30 @@ TEST(OwnPartsTest, ARunSaysTheNameOfItsDataAndTakesTheThreadsOfItsConfiguration)
   EXPECT_THAT(notes, Contains(StartsWith("ranks 1 x 2 threads")));
 }
 
-TEST(OwnPartsTest, ALabelOfNoClassIsRefusedBeforeTheRun) {
-  const Model model = small_model();
-  Dataset dataset = make_shades();
+TEST_F(OwnPartsTest, ALabelOfNoClassIsRefusedBeforeTheRun) {
   const TrainerOptions options{.dataset = &dataset, .model = &model};
   dataset.training.labels[5] = 2;
-  expect_refused<ConfigError>(
-      experiment(), options,
+  expect_refusal<ConfigError>(
+      1, experiment(), options,
       testing::StrEq("data: training image 5 has the label 2, which is none of 0 to 1"));
   dataset = make_shades();
   dataset.test.labels[7] = -1;
-  expect_refused<ConfigError>(
-      experiment(), options,
+  expect_refusal<ConfigError>(
+      1, experiment(), options,
       testing::StrEq("data: test image 7 has the label -1, which is none of 0 to 1"));
 }
 
-TEST(OwnPartsTest, AMixtureHasAShareOfEitherImage) {
-  const Dataset dataset = make_shades();
-  const Model model = small_model();
+TEST_F(OwnPartsTest, AMixtureHasAShareOfEitherImage) {
   for (const double share : {-0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
     const Augmentation odd{.name = "odd", .mix = [&](SampleRandom&) { return share; }};
     const TrainerOptions options{.dataset = &dataset, .model = &model, .augmentations = {odd}};
-    expect_refused<std::invalid_argument>(experiment(), options,
+    expect_refusal<std::invalid_argument>(1, experiment(), options,
                                           HasSubstr("\"odd\" mixes with a share of "));
   }
 }
 
 // They would wait for each other in vain, or train on other images.
-TEST(OwnPartsTest, RanksBringTheSameParts) {
-  const Dataset dataset = make_shades();
-  const Model model = small_model();
+TEST_F(OwnPartsTest, RanksBringTheSameParts) {
   const auto refused = [&](auto change, const char* part) {
     World{2}.run([&](transport::World& world) {
       TrainerOptions options{.dataset = &dataset, .model = &model};
@@ -339,10 +318,7 @@ TEST(OwnPartsTest, RanksBringTheSameParts) {
 }
 
 // With a checkpoint under way, which all ranks complete together where all throw.
-TEST(OwnPartsTest, ANumericErrorOfOneRankEndsAll) {
-  const Dataset dataset = make_shades();
-  const Model model = small_model();
-  const ScratchFolder folder;
+TEST_F(OwnPartsTest, ANumericErrorOfOneRankEndsAll) {
   Experiment often = experiment();
   often.checkpoint.every_steps = 1;
   World{2}.run([&](transport::World& world) {
@@ -356,10 +332,7 @@ TEST(OwnPartsTest, ANumericErrorOfOneRankEndsAll) {
 }
 
 // A refusal by all ranks together leaves the World as it was.
-TEST(OwnPartsTest, AProgramMayTrainAgainAfterARefusal) {
-  const Dataset dataset = make_shades();
-  const Model model = small_model();
-  const ScratchFolder folder;
+TEST_F(OwnPartsTest, AProgramMayTrainAgainAfterARefusal) {
   const ScratchFolder other_folder;
   Experiment first = experiment();
   first.train.max_steps = 5;
@@ -379,16 +352,13 @@ TEST(OwnPartsTest, AProgramMayTrainAgainAfterARefusal) {
   });
 }
 
-TEST(OwnPartsTest, ARefusedRunLeavesTheFolderAsItWas) {
-  const Dataset dataset = make_shades();
-  const Model model = small_model();
-  const ScratchFolder folder;
+TEST_F(OwnPartsTest, ARefusedRunLeavesTheFolderAsItWas) {
   const TrainerOptions options{.dataset = &dataset, .model = &model, .run_folder = folder.path()};
   train_once(1, experiment(), options);
   const std::string metrics = contents(folder.path() / "metrics.jsonl");
   Experiment limited = experiment();
   limited.train.memory_limit = 1;
-  expect_refused<std::exception>(limited, options, StartsWith("train.memory_limit: "));
+  expect_refusal<std::exception>(1, limited, options, StartsWith("train.memory_limit: "));
   EXPECT_EQ(contents(folder.path() / "metrics.jsonl"), metrics);
   EXPECT_TRUE(has_completed(folder.path()));
 
@@ -427,11 +397,10 @@ Model with_wrong(const WrongLayer& wrong) {
   return builder.finish();
 }
 
-TEST(OwnPartsTest, ALayerThatSaysAnImpossibleOutputIsRefused) {
-  const Dataset dataset = make_shades();
+TEST_F(OwnPartsTest, ALayerThatSaysAnImpossibleOutputIsRefused) {
   const auto refused = [&](auto output, const char* what) {
     const Model model = with_wrong({output});
-    expect_refused<ConfigError>(experiment(), {.dataset = &dataset, .model = &model},
+    expect_refusal<ConfigError>(1, experiment(), {.dataset = &dataset, .model = &model},
                                 StartsWith(std::string("the model wrong: layer half: ") + what));
   };
   refused([](const tensor::Shape& in) { return tensor::Shape{1, in.h / 2, in.w / 2, in.c}; },
@@ -442,16 +411,14 @@ TEST(OwnPartsTest, ALayerThatSaysAnImpossibleOutputIsRefused) {
           "it cannot write images of ");
 }
 
-TEST(OwnPartsTest, ALayerWithoutAKernelIsRefused) {
-  const Dataset dataset = make_shades();
+TEST_F(OwnPartsTest, ALayerWithoutAKernelIsRefused) {
   const Model model = with_wrong({[](const tensor::Shape& in) { return in; }});
-  expect_refused<std::invalid_argument>(experiment(), {.dataset = &dataset, .model = &model},
+  expect_refusal<std::invalid_argument>(1, experiment(), {.dataset = &dataset, .model = &model},
                                         HasSubstr("\"wrong\" has no kernel"));
 }
 
 // Where images are split in space, a layer that reads neighbouring pixels gets whole ones.
-TEST(OwnPartsTest, ALayerThatJoinsPixelsTrainsOnAGridAsOnOneRank) {
-  const Dataset dataset = make_shades();
+TEST_F(OwnPartsTest, ALayerThatJoinsPixelsTrainsOnAGridAsOnOneRank) {
   const Model model = with_shift({.traits = {.joins_pixels = true}});
   const TrainerOptions options{.dataset = &dataset, .model = &model};
   const EpochMetrics alone = train_once(1, experiment(), options);
@@ -462,8 +429,7 @@ TEST(OwnPartsTest, ALayerThatJoinsPixelsTrainsOnAGridAsOnOneRank) {
   EXPECT_NEAR(grid.test_loss, alone.test_loss, 1e-4 * alone.test_loss);
 }
 
-TEST(OwnPartsTest, ALayerWithWindowsNeedsAKernelForSplitImages) {
-  const Dataset dataset = make_shades();
+TEST_F(OwnPartsTest, ALayerWithWindowsNeedsAKernelForSplitImages) {
   const Model model =
       with_shift({.windows = Windows{.h = {.kernel = 3, .stride = 1, .before = 1, .after = 1}}});
   Experiment split = experiment();

@@ -73,23 +73,6 @@ TEST(PartitionTest, EveryElementIsHeldAsOftenAsThereAreReplicas) {
   }
 }
 
-TEST(PartitionTest, ChannelsAreHeldOnceForAnyExtentsAndParts) {
-  for (std::int64_t samples = 0; samples <= 13; ++samples) {
-    for (std::int64_t channels = 0; channels <= 13; ++channels) {
-      for (int pr = 1; pr <= 6; ++pr) {
-        for (int pc = 1; pc <= 6; ++pc) {
-          const tensor::Shape extents{.n = samples, .h = 1, .w = 1, .c = channels};
-          test::ElementArray<int> holders(extents);
-          for (const Box& box : by_channel(extents, {.pr = pr, .pc = pc}).boxes()) {
-            test::for_each_element(box, [&](auto... index) { ++holders.at(index...); });
-          }
-          ASSERT_THAT(holders.values(), Each(1));
-        }
-      }
-    }
-  }
-}
-
 TEST(PartitionTest, FindsTheRanksOfABlock) {
   for (const auto& [name, partition] : test::layouts_of(array, 12)) {
     for (int block = 0; block < partition.blocks(); ++block) {
@@ -238,19 +221,6 @@ TEST(ChannelGridTest, StationaryXAndYKeepTheOrderOfBlocks) {
     EXPECT_EQ(output_of(x, {.channels = p, .filters = 1}, output), x.with_extents(output));
     EXPECT_EQ(output_of(x, {.channels = 1, .filters = p}, output), x.with_extents(output));
   }
-}
-
-TEST(ChannelGridTest, StationaryXGathersNothingAndSumsEverything) {
-  const Partition x = by_channel(input, {.pr = 4});
-  EXPECT_EQ(gathered_input(x, {.channels = 4, .filters = 1}, 2), x.box_of(2));
-  EXPECT_EQ(partial_output(x, {.channels = 4, .filters = 1}, output, 2), whole(output));
-}
-
-TEST(ChannelGridTest, StationaryYGathersEverythingAndSumsNothing) {
-  const Partition x = by_channel(input, {.pr = 4});
-  EXPECT_EQ(gathered_input(x, {.channels = 1, .filters = 4}, 2), whole(input));
-  EXPECT_EQ(partial_output(x, {.channels = 1, .filters = 4}, output, 2),
-            x.with_extents(output).box_of(2));
 }
 
 TEST(ChannelGridTest, TwoByThreeTransposesTheBlocks) {

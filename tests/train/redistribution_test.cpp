@@ -122,26 +122,6 @@ TEST(RedistributionTest, MovesNothingBetweenEqualLayouts) {
   });
 }
 
-TEST(RedistributionTest, TakesChannelsOfAnyExtentFromSamplesOfAnyExtent) {
-  for (std::int64_t samples = 0; samples <= 13; ++samples) {
-    for (std::int64_t channels = 0; channels <= 13; ++channels) {
-      const tensor::Shape extents{.n = samples, .h = 1, .w = 1, .c = channels};
-      for (int p = 1; p <= 6; ++p) {
-        const Partition from = by_sample(extents, p);
-        const Partition to = by_channel(extents, {.pr = p});
-        test::ElementArray<int> count(extents);
-        for (int rank = 0; rank < p; ++rank) {
-          const Redistribution plan = redistribution(from, to, rank);
-          const auto add = [&](auto... index) { ++count.at(index...); };
-          test::for_each_element(plan.kept, add);
-          for (const Transfer& sent : plan.sends) test::for_each_element(sent.box, add);
-        }
-        ASSERT_THAT(count.values(), testing::Each(1));
-      }
-    }
-  }
-}
-
 TEST(RedistributionTest, FromSamplesToChannelsEveryRankSendsItsPartButOne) {
   const tensor::Shape extents{.n = 8, .h = 3, .w = 3, .c = 12};
   for (const int p : {2, 4}) {

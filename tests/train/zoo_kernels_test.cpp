@@ -20,7 +20,8 @@
 
 #include "layers/layer_type.hpp"
 #include "support/world.hpp"
-#include "train/support/split_layer.hpp"
+#include "train/support/by_space.hpp"
+#include "train/support/layers_on_grid.hpp"
 
 namespace rondo::train::zoo_kernels_test {
 namespace {

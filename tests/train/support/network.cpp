@@ -49,6 +49,26 @@ std::span<float> Network::parameter(const std::string& name, std::vector<float>&
   throw std::out_of_range("no parameter " + name);
 }
 
+std::vector<float> part_of_parameter(const Parameter& part, std::span<const float> whole) {
+  const bool cut = !part.whole.empty();
+  const std::vector<std::int64_t>& extents = cut ? part.whole : part.shape;
+  std::vector<float> elements;
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    std::size_t left = i;
+    std::size_t place = 0;
+    std::size_t stride = 1;
+    for (std::size_t d = extents.size(); d-- > 0;) {
+      const auto extent = static_cast<std::size_t>(part.shape[d]);
+      const std::size_t first = cut ? static_cast<std::size_t>(part.first[d]) : 0;
+      place += (left % extent + first) * stride;
+      left /= extent;
+      stride *= static_cast<std::size_t>(extents[d]);
+    }
+    elements.push_back(whole[place]);
+  }
+  return elements;
+}
+
 double norm(std::span<const float> values) {
   double sum = 0.0;
   for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);

@@ -71,6 +71,10 @@ class Network {
   Executor executor;
 };
 
+/// The elements of a whole parameter that a rank with part `part` of it holds.
+[[nodiscard]] std::vector<float> part_of_parameter(const Parameter& part,
+                                                   std::span<const float> whole);
+
 /// ||a - b|| / ||b||, in double.
 [[nodiscard]] double relative_distance(std::span<const float> a, std::span<const float> b);
 [[nodiscard]] double norm(std::span<const float> values);

@@ -1,7 +1,6 @@
 #pragma once
 
-// A layer that is not split, as the measure of one that is; and the way from whole arrays to the
-// boxes that ranks hold, and back.
+// Arrays of numbers, and the way from whole ones to the boxes that ranks hold, and back.
 
 #include <cmath>
 #include <cstddef>
@@ -12,12 +11,9 @@
 
 #include <gtest/gtest.h>
 
-#include <rondo/tensor/engine.hpp>
 #include <rondo/tensor/tensor.hpp>
-#include <rondo/train/model.hpp>
+#include <rondo/train/layer_kernel.hpp>
 #include <rondo/train/partition.hpp>
-
-#include "layers/layer_type.hpp"
 
 namespace rondo::train::test {
 
@@ -78,23 +74,13 @@ inline void put_part(std::span<const float> part, const Box& box, tensor::Tensor
   });
 }
 
-/// An unsplit layer, what it was given and what it gave.
-struct WholeLayer {
-  tensor::Tensor x;
-  tensor::Tensor dy;
-  std::vector<float> parameters;
-  tensor::Tensor y;
-  tensor::Tensor dx;
-  std::vector<float> gradients;
-};
-
 /// For a kernel to write. A view of no elements has an address, too, which says that it is wanted.
 inline tensor::View<float> wanted(tensor::Tensor& values) {
   static float nowhere = 0.0F;
   return {values.data() != nullptr ? values.data() : &nowhere, values.shape()};
 }
 
-/// The operands of backward: the arrays of a WholeLayer, or of anything with such members.
+/// The operands of backward, for anything with arrays of these names.
 template <class Arrays>
 BackwardOperands operands_of(Arrays& arrays) {
   return {.x = arrays.x.view(),
@@ -103,50 +89,6 @@ BackwardOperands operands_of(Arrays& arrays) {
           .dx = wanted(arrays.dx),
           .parameters = arrays.parameters,
           .gradients = arrays.gradients};
-}
-
-/// Runs `kernel` forward and backward with what `layer` holds and into what it holds; dy is used
-/// up where the layer has an activation.
-inline void run(LayerKernel& kernel, WholeLayer& layer) {
-  kernel.load(layer.parameters);
-  kernel.forward_training(
-      {.x = layer.x.view(), .y = layer.y.view(), .parameters = layer.parameters}, {});
-  const BackwardOperands operands = operands_of(layer);
-  kernel.backward_parameters(operands);
-  kernel.backward_input(operands);
-}
-
-/// The arrays of `layer` for inputs of shape `x`: x, dy and parameters by number(), dy times
-/// `dy_scale`, the others zero.
-inline WholeLayer make_whole_layer(const LayerKind& kind, tensor::Shape x, Numbers numbers,
-                                   float dy_scale = 1.0F) {
-  const Model model{
-      .name = "one layer, and one that gives a logit",
-      .input = x.with_n(1),
-      .classes = 1,
-      .layers = {{.name = "layer", .kind = kind, .inputs = {0}},
-                 {.name = "fc", .kind = FullyConnectedLayer{.outputs = 1}, .inputs = {1}}}};
-  const tensor::Shape y = shapes_of(model, x.n).at(1);
-  const ParameterLayout layout = layout_of(model);
-  const std::size_t parameters = layout.blocks.size() > 1 ? layout.blocks.front().size : 0;
-  WholeLayer layer{.x = filled(x, numbers, 1),
-                   .dy = filled(y, numbers, 2),
-                   .parameters = std::vector<float>(parameters),
-                   .y = tensor::Tensor(y),
-                   .dx = tensor::Tensor(x),
-                   .gradients = std::vector<float>(parameters)};
-  fill(layer.parameters, numbers, 3);
-  for (float& value : layer.dy.span()) value *= dy_scale;
-  return layer;
-}
-
-/// Makes the arrays, runs the unsplit kernel, and gives dy back as it was before.
-inline WholeLayer run_whole(tensor::Engine& engine, const LayerKind& kind, tensor::Shape x,
-                            Numbers numbers, float dy_scale = 1.0F) {
-  WholeLayer layer = make_whole_layer(kind, x, numbers, dy_scale);
-  run(*make_layer_kernel(engine, kind, x, true), layer);
-  layer.dy = make_whole_layer(kind, x, numbers, dy_scale).dy;
-  return layer;
 }
 
 /// Equal bits where numbers are whole, else ||a - b|| / ||b|| <= 1e-5 (1e-5 where b is zero).
