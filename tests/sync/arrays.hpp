@@ -2,13 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <memory_resource>
 #include <string>
 #include <vector>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
@@ -41,6 +37,7 @@ class Arrays {
   }
 
   [[nodiscard]] std::size_t layers() const noexcept { return layer_sizes_.size(); }
+  [[nodiscard]] transport::World& world() noexcept { return world_; }
 
   std::pmr::vector<float> parameters;
   std::pmr::vector<float> gradients;
@@ -79,41 +76,20 @@ inline float small_gradient(int rank, int step, std::size_t element = 0) {
 }
 
 /// One iteration of `scheme`, where gradient(element, parameter) is the sum of the gradients of
-/// this rank's samples.
+/// this rank's samples. Layers become final from the last one on, which `rotation` moves.
 template <typename Gradient>
-void iterate(UpdateScheme& scheme, Arrays& arrays, const Step& step, Gradient gradient) {
+void iterate(UpdateScheme& scheme, Arrays& arrays, const Step& step, Gradient gradient,
+             std::size_t rotation = 0) {
   scheme.begin(step);
   for (std::size_t layer = 0; layer < arrays.layers(); ++layer) scheme.make_ready(layer);
   for (std::size_t i = 0; i < arrays.gradients.size(); ++i) {
     arrays.gradients[i] = gradient(i, arrays.parameters[i]);
   }
-  for (std::size_t layer = arrays.layers(); layer-- > 0;) scheme.gradients_final(layer);
-  scheme.finish();
-}
-
-/// Trains 1, 2, ... and 11 steps, each time anew with the scheme that make(replica) returns, and
-/// expects each time that a copy for evaluation holds what flush() leaves after it. Step
-/// `flushed_before` follows a flush.
-template <typename Make>
-void expect_evaluation_as_flush(transport::World& world, const std::vector<std::size_t>& layers,
-                                Make make, int flushed_before = -1) {
-  for (int steps = 1; steps < 12; ++steps) {
-    Arrays arrays(world, layers, 2);
-    const std::unique_ptr<UpdateScheme> scheme = make(arrays.replica());
-    for (int index = 0; index < steps; ++index) {
-      if (index == flushed_before) scheme->flush();
-      arrays.statistics[0] += 0.3F * static_cast<float>(world.rank());
-      iterate(*scheme, arrays, step_of(world, index), [&](std::size_t i, float w) {
-        return 0.61F * w + 0.37F * small_gradient(world.rank(), index, i);
-      });
-    }
-    std::vector<float> parameters(arrays.parameters.size());
-    std::vector<float> statistics(arrays.statistics.size());
-    scheme->copy_for_evaluation(parameters, statistics);
-    scheme->flush();
-    EXPECT_THAT(arrays.parameters, testing::ElementsAreArray(parameters)) << steps;
-    EXPECT_EQ(arrays.statistics, statistics) << steps;
+  for (std::size_t layer = arrays.layers(); layer-- > 0;) {
+    scheme.gradients_final((layer + rotation) % arrays.layers());
+    if (rotation > 0) arrays.world().progress();
   }
+  scheme.finish();
 }
 
 }  // namespace rondo::sync::test

@@ -1,10 +1,7 @@
 // Which average is due after which step, and which periods and groups are refused.
 
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -51,88 +48,49 @@ TEST(FragmentsTest, RanksOfAReplicaCutAlike) {
   }
 }
 
-TEST(AveragingScheduleTest, DoesTheSlowestOfTheAveragesThatAreDue) {
+TEST(AveragingScheduleTest, DoesTheSlowestOfTheAveragesThatAreDueAndNoneOfOneRank) {
   rondo::test::World{4}.run([](transport::World& world) {
+    Communicator alone = world.communicator().split(world.rank());
     Communicator pair = world.communicator().split(world.rank() / 2);
     Communicator all = world.communicator().split(0);
 
-    const AveragingSchedule schedule("test", 12, {{2, &pair}, {6, &all}}, world.communicator());
-
-    EXPECT_THAT(due(schedule), ElementsAre(0, 2, 0, 2, 0, 4, 0, 2, 0, 2, 0));
-  });
-}
-
-TEST(AveragingScheduleTest, SkipsAGroupOfOneRank) {
-  rondo::test::World{2}.run([](transport::World& world) {
-    Communicator alone = world.communicator().split(world.rank());
-
-    const AveragingSchedule schedule("test", 4, {{1, &alone}}, world.communicator());
-
-    EXPECT_THAT(due(schedule), ElementsAre(0, 0, 0));
-  });
-}
-
-TEST(AveragingScheduleTest, HasNothingDueWithoutLevels) {
-  rondo::test::World{2}.run([](transport::World& world) {
+    EXPECT_THAT(due({"test", 12, {{2, &pair}, {6, &all}}, world.communicator()}),
+                ElementsAre(0, 2, 0, 2, 0, 4, 0, 2, 0, 2, 0));
+    EXPECT_THAT(due({"test", 4, {{1, &alone}}, world.communicator()}), ElementsAre(0, 0, 0));
     EXPECT_THAT(due({"test", 3, {}, world.communicator()}), ElementsAre(0, 0));
   });
 }
 
-class AveragingScheduleRefusalTest : public testing::Test {
- protected:
-  using Levels = std::function<std::vector<AveragingLevel>(Communicator& pair, Communicator& all)>;
-
-  /// Why a schedule of these levels is refused, on 4 ranks.
-  static std::string reason(std::int64_t period, const Levels& levels) {
-    std::string reason = "accepted";
-    rondo::test::World{4}.run([&](transport::World& world) {
-      Communicator pair = world.communicator().split(world.rank() / 2);
-      Communicator all = world.communicator().split(0);
-      try {
-        const AveragingSchedule schedule("test", period, levels(pair, all), pair);
-      } catch (const std::invalid_argument& error) {
-        if (world.rank() == 0) reason = error.what();
-      }
-    });
-    return reason;
-  }
+struct Refused {
+  std::int64_t period;
+  std::vector<AveragingLevel> (*levels)(Communicator& pair, Communicator& all);
+  const char* reason;
 };
 
-TEST_F(AveragingScheduleRefusalTest, PeriodsThatAreNoMultiples) {
-  EXPECT_THAT(reason(9, [](auto& pair, auto&) { return std::vector{AveragingLevel{4, &pair}}; }),
-              HasSubstr("test: the global period is 9, which is no multiple of the faster level's "
-                        "4"));
-  EXPECT_THAT(reason(12,
-                     [](auto& pair, auto&) {
-                       return std::vector{AveragingLevel{2, &pair}, AveragingLevel{3, &pair}};
-                     }),
-              HasSubstr("test: level 1's period is 3, which is no multiple"));
-}
-
-TEST_F(AveragingScheduleRefusalTest, PeriodsBelowOne) {
-  EXPECT_THAT(reason(0, [](auto&, auto&) { return std::vector<AveragingLevel>{}; }),
-              HasSubstr("the global period is 0; it is at least 1"));
-  EXPECT_THAT(reason(4, [](auto& pair, auto&) { return std::vector{AveragingLevel{-2, &pair}}; }),
-              HasSubstr("level 0's period is -2"));
-}
-
-TEST_F(AveragingScheduleRefusalTest, GroupsThatDoNotFitIntoSlowerOnes) {
-  EXPECT_THAT(reason(4,
-                     [](auto& pair, auto& all) {
-                       return std::vector{AveragingLevel{2, &all}, AveragingLevel{4, &pair}};
-                     }),
-              HasSubstr("level 0 has a group of 4 ranks, which does not fit into the next slower "
-                        "one of 2"));
-  EXPECT_THAT(reason(4, [](auto&, auto& all) { return std::vector{AveragingLevel{2, &all}}; }),
-              HasSubstr("level 0 has a group of 4 ranks"));
-}
-
-TEST_F(AveragingScheduleRefusalTest, LevelsWithoutAGroup) {
-  EXPECT_THAT(reason(4,
-                     [](auto& pair, auto&) {
-                       return std::vector{AveragingLevel{2, &pair}, AveragingLevel{4, nullptr}};
-                     }),
-              HasSubstr("level 1 has no group"));
+TEST(AveragingScheduleTest, RefusesPeriodsAndGroupsThatDoNotFit) {
+  using Levels = std::vector<AveragingLevel>;
+  const std::vector<Refused> table = {
+      {9, [](auto& pair, auto&) { return Levels{{4, &pair}}; },
+       "test: the global period is 9, which is no multiple of the faster level's 4"},
+      {12, [](auto& pair, auto&) { return Levels{{2, &pair}, {3, &pair}}; },
+       "test: level 1's period is 3, which is no multiple"},
+      {0, [](auto&, auto&) { return Levels{}; }, "the global period is 0; it is at least 1"},
+      {4, [](auto& pair, auto&) { return Levels{{-2, &pair}}; }, "level 0's period is -2"},
+      {4, [](auto& pair, auto& all) { return Levels{{2, &all}, {4, &pair}}; },
+       "level 0 has a group of 4 ranks, which does not fit into the next slower one of 2"},
+      {4, [](auto&, auto& all) { return Levels{{2, &all}}; }, "level 0 has a group of 4 ranks"},
+      {4, [](auto& pair, auto&) { return Levels{{2, &pair}, {4, nullptr}}; },
+       "level 1 has no group"}};
+  rondo::test::World{4}.run([&](transport::World& world) {
+    Communicator pair = world.communicator().split(world.rank() / 2);
+    Communicator all = world.communicator().split(0);
+    for (const Refused& row : table) {
+      const std::vector<AveragingLevel> levels = row.levels(pair, all);
+      EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
+                      [&] { const AveragingSchedule schedule("test", row.period, levels, pair); }),
+                  HasSubstr(row.reason));
+    }
+  });
 }
 
 // Reduction momentum against scalar models worked out by hand. All numbers are sums of few powers
@@ -160,27 +118,70 @@ std::vector<float> path(const ReductionMomentum& momentum, const std::vector<Goi
 
 const std::vector<Going> constant_rate{{0.5, 8.0F}, {0.5, 4.0F}, {0.5, 2.0F}, {0.5, -1.0F}};
 const std::vector<Going> changing_rate{{1.0, 8.0F}, {0.5, 4.0F}, {0.25, 2.0F}, {0.5, -1.0F}};
+const std::vector<Going> falling_rate{{1.0, 8.0F}, {0.125, 0.0F}, {0.125, 0.0F}};
+const std::vector<Going> odd{{0.3, 0.1F}, {0.2, 0.7F}, {0.1, -0.3F}};
 
-//            D          8     4     2      -1
-// classical  V          8     8     6       2
-TEST(CommonModelTest, ClassicalAddsTheVelocity) {
-  EXPECT_THAT(path({.kind = MomentumKind::classical, .mu = 0.5F}, changing_rate),
-              ElementsAre(8.0F, 16.0F, 22.0F, 24.0F));
-}
+struct Path {
+  const char* what;
+  ReductionMomentum momentum;
+  std::vector<Going> rounds;
+  std::vector<float> w;  ///< after each of the rounds
+};
 
-// nesterov   V          8     8     6       2
-//            D + V/2   12     8     5       0
-TEST(CommonModelTest, NesterovLooksAhead) {
-  EXPECT_THAT(path({.kind = MomentumKind::nesterov, .mu = 0.5F}, changing_rate),
-              ElementsAre(12.0F, 20.0F, 25.0F, 25.0F));
-}
+const std::vector<Path> paths = {
+    // D             8     4     2    -1
+    // V             8     8     6     2
+    {"classical momentum adds the velocity",
+     {.kind = MomentumKind::classical, .mu = 0.5F},
+     changing_rate,
+     {8.0F, 16.0F, 22.0F, 24.0F}},
+    // D + V/2      12     8     5     0
+    {"nesterov looks ahead",
+     {.kind = MomentumKind::nesterov, .mu = 0.5F},
+     changing_rate,
+     {12.0F, 20.0F, 25.0F, 25.0F}},
+    // rate          1   1/2   1/4   1/2
+    // mu*ratio          1/4   1/4     1
+    // V             8     6   3.5   2.5
+    {"slowmo follows the learning rate",
+     {.kind = MomentumKind::slowmo, .mu = 0.5F},
+     changing_rate,
+     {8.0F, 14.0F, 17.5F, 20.0F}},
+    // rates         4     2     3
+    // mu*ratio          1/4   3/4
+    // V             8     6   6.5
+    {"slowmo follows the sum of the rates of a round",
+     {.kind = MomentumKind::slowmo, .mu = 0.5F},
+     {{1.0, 8.0F, 4}, {0.5, 4.0F, 4}, {1.5, 2.0F, 2}},
+     {8.0F, 14.0F, 20.5F}},
+    // rate          1     0   1/2   1/4
+    // mu*ratio            -   1/4   1/4   nothing is remembered at 0, nor forgotten: 1/2 follows 1
+    // V             8     8     4     0
+    {"slowmo adds the displacement alone at a rate of zero",
+     {.kind = MomentumKind::slowmo, .mu = 0.5F},
+     {{1.0, 8.0F}, {0.0, 4.0F}, {0.5, 2.0F}, {0.25, -1.0F}},
+     {8.0F, 12.0F, 16.0F, 16.0F}},
+    // Half of the first round's 8 comes again, and a quarter; slowmo's is of the falling rate.
+    {"slowmo forgets as the rate falls",
+     {.kind = MomentumKind::slowmo, .mu = 0.5F},
+     falling_rate,
+     {8.0F, 8.5F, 8.75F}},
+    {"others do not", {.kind = MomentumKind::classical, .mu = 0.5F}, falling_rate, {8, 12, 14}},
+    {"others do not", {.kind = MomentumKind::nesterov, .mu = 0.5F}, falling_rate, {12, 14, 15}},
+    {"others do not", {.kind = MomentumKind::diloco, .mu = 0.5F}, falling_rate, {12, 14, 15}},
+    // V             8     8     6     2
+    // (D + V/2)/4   3     2  1.25     0
+    {"diloco scales by its rate",
+     {.kind = MomentumKind::diloco, .mu = 0.5F, .outer_rate = 0.25F},
+     changing_rate,
+     {3.0F, 5.0F, 6.25F, 6.25F}},
+    {"diloco without momentum still scales",
+     {.kind = MomentumKind::diloco, .mu = 0.0F, .outer_rate = 0.5F},
+     changing_rate,
+     {4.0F, 6.0F, 7.0F, 6.5F}}};
 
-// rate       1    1/2   1/4   1/2
-// mu*ratio        1/4   1/4    1
-// slowmo     V    8     6     3.5   2.5
-TEST(CommonModelTest, SlowMoFollowsTheLearningRate) {
-  EXPECT_THAT(path({.kind = MomentumKind::slowmo, .mu = 0.5F}, changing_rate),
-              ElementsAre(8.0F, 14.0F, 17.5F, 20.0F));
+TEST(CommonModelTest, GoesWhereItIsWorkedOutToGo) {
+  for (const Path& each : paths) EXPECT_EQ(path(each.momentum, each.rounds), each.w) << each.what;
 }
 
 // The definition in units of gradient: u = mu*u - D/eta; W = W - eta*u.
@@ -202,37 +203,6 @@ TEST(CommonModelTest, SlowMoIsClassicalWhileTheRateStays) {
             path({.kind = MomentumKind::classical, .mu = 0.5F}, constant_rate));
 }
 
-// sums       4    2     3
-// mu*ratio        1/4   3/4
-// slowmo     V    8     6     6.5
-TEST(CommonModelTest, SlowMoFollowsTheSumOfTheRatesOfARound) {
-  EXPECT_THAT(path({.kind = MomentumKind::slowmo, .mu = 0.5F},
-                   {{1.0, 8.0F, 4}, {0.5, 4.0F, 4}, {1.5, 2.0F, 2}}),
-              ElementsAre(8.0F, 14.0F, 20.5F));
-}
-
-// rate       1    0     1/2   1/4
-// mu*ratio        -     1/4   1/4      nothing is remembered at 0, nor forgotten: 1/2 follows 1
-// slowmo     V    8     8     4    0
-TEST(CommonModelTest, SlowMoAddsTheDisplacementAloneAtARateOfZero) {
-  EXPECT_THAT(path({.kind = MomentumKind::slowmo, .mu = 0.5F},
-                   {{1.0, 8.0F}, {0.0, 4.0F}, {0.5, 2.0F}, {0.25, -1.0F}}),
-              ElementsAre(8.0F, 12.0F, 16.0F, 16.0F));
-}
-
-// Half of the first round's 8 comes again, and a quarter; slowmo's is of the falling rate.
-TEST(CommonModelTest, OnlySlowMoForgetsAsTheRateFalls) {
-  const std::vector<Going> falling{{1.0, 8.0F}, {0.125, 0.0F}, {0.125, 0.0F}};
-
-  EXPECT_THAT(path({.kind = MomentumKind::slowmo, .mu = 0.5F}, falling),
-              ElementsAre(8.0F, 8.5F, 8.75F));
-  EXPECT_THAT(path({.kind = MomentumKind::classical, .mu = 0.5F}, falling),
-              ElementsAre(8.0F, 12.0F, 14.0F));
-  for (const auto kind : {MomentumKind::nesterov, MomentumKind::diloco}) {
-    EXPECT_THAT(path({.kind = kind, .mu = 0.5F}, falling), ElementsAre(12.0F, 14.0F, 15.0F));
-  }
-}
-
 // A round that was ended by a plain average has no part in V, nor its rates in the next one.
 TEST(CommonModelTest, SlowMoLeavesOutARoundThatWasEndedEarly) {
   CommonModel model("test", {.kind = MomentumKind::slowmo, .mu = 0.5F}, 1);
@@ -248,13 +218,6 @@ TEST(CommonModelTest, SlowMoLeavesOutARoundThatWasEndedEarly) {
 
   EXPECT_THAT(model.velocity(), ElementsAre(6.0F));
   EXPECT_THAT(model.parameters(), ElementsAre(16.0F));
-}
-
-// diloco     V          8     8     6       2
-//   (D + V/2)/4         3     2     1.25    0
-TEST(CommonModelTest, DiLoCoScalesByItsRate) {
-  EXPECT_THAT(path({.kind = MomentumKind::diloco, .mu = 0.5F, .outer_rate = 0.25F}, changing_rate),
-              ElementsAre(3.0F, 5.0F, 6.25F, 6.25F));
 }
 
 // Nesterov's SGD as libraries have it, on the outer gradient -D: v = mu*v + g; w -= eta*(g + mu*v).
@@ -274,14 +237,11 @@ TEST(CommonModelTest, DiLoCoIsNesterovSgdOnTheOuterGradient) {
 }
 
 TEST(CommonModelTest, DiLoCoAtRateOneIsNesterov) {
-  const std::vector<Going> odd{{0.3, 0.1F}, {0.2, 0.7F}, {0.1, -0.3F}};
-
   EXPECT_EQ(path({.kind = MomentumKind::diloco, .mu = 0.9F}, odd),
             path({.kind = MomentumKind::nesterov, .mu = 0.9F}, odd));
 }
 
 TEST(CommonModelTest, WithoutMomentumEveryKindAddsTheDisplacement) {
-  const std::vector<Going> odd{{0.3, 0.1F}, {0.2, 0.7F}, {0.1, -0.3F}};
   const std::vector<float> sums{0.1F, 0.1F + 0.7F, 0.1F + 0.7F + -0.3F};
   for (const auto kind : {MomentumKind::classical, MomentumKind::nesterov, MomentumKind::slowmo,
                           MomentumKind::diloco}) {
@@ -291,13 +251,8 @@ TEST(CommonModelTest, WithoutMomentumEveryKindAddsTheDisplacement) {
     EXPECT_TRUE(CommonModel("test", momentum, 1).is_plain());
     EXPECT_TRUE(CommonModel("test", momentum, 1).velocity().empty());
   }
-}
-
-TEST(CommonModelTest, DiLoCoWithoutMomentumStillScales) {
-  const ReductionMomentum momentum{.kind = MomentumKind::diloco, .mu = 0.0F, .outer_rate = 0.5F};
-
-  EXPECT_THAT(path(momentum, changing_rate), ElementsAre(4.0F, 6.0F, 7.0F, 6.5F));
-  EXPECT_FALSE(CommonModel("test", momentum, 1).is_plain());
+  const ReductionMomentum scaling{.kind = MomentumKind::diloco, .mu = 0.0F, .outer_rate = 0.5F};
+  EXPECT_FALSE(CommonModel("test", scaling, 1).is_plain());
 }
 
 TEST(CommonModelTest, RefusesWhatIsOutOfRange) {

@@ -4,38 +4,32 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <ostream>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include <rondo/sync/k_step.hpp>
-#include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
-#include <rondo/sync/sharded.hpp>
-#include <rondo/sync/synchronous.hpp>
-#include <rondo/sync/update_scheme.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "support/world.hpp"
 #include "sync/arrays.hpp"
+#include "sync/given.hpp"
 
 namespace rondo::sync::copies_test {
 namespace {
 
 using rondo::test::World;
+using test::Given;
 using test::iterate;
 using test::step_of;
 
 constexpr int positions = 2;
 constexpr std::size_t copied = 300;
-using Make = std::function<std::unique_ptr<UpdateScheme>(Replica)>;
 
 // Each replica has two ranks, which hold a slice each of a first layer, and both the whole of a
 // second one.
@@ -74,7 +68,10 @@ float gradient(int replica, int step, std::size_t element, float parameter) {
 
 struct Case {
   std::string name;
-  Make make;
+  test::Scheme (*make)(const Given& given);
+  std::unique_ptr<Optimizer> (*make_optimizer)(std::size_t size) = [](std::size_t size) {
+    return make_sgd(size, {.momentum = 0.9F});
+  };
   bool gathers = false;  ///< parameters, before the next iteration
 
   friend void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
@@ -90,7 +87,8 @@ bool is_as_first(transport::Communicator& group, std::span<const float> paramete
 
 void expect_equal_copies(transport::World& world, const Case& each, std::size_t slice) {
   Position own(world, slice);
-  const std::unique_ptr<UpdateScheme> scheme = each.make(own.replica());
+  const test::Scheme scheme =
+      each.make({own.replica(), each.make_optimizer(slice + copied), own.own_replica});
   std::vector<float> evaluated(own.arrays.parameters.size());
   for (int index = 0; index < 20; ++index) {
     iterate(*scheme, own.arrays, step_of(world, index), [&](std::size_t i, float parameter) {
@@ -109,48 +107,28 @@ void expect_equal_copies(transport::World& world, const Case& each, std::size_t 
   EXPECT_TRUE(is_as_first(world.communicator(), own.arrays.parameters)) << "after flush()";
 }
 
-Case averages(std::string name, KStepOptions options) {
-  return {std::move(name), [options](Replica replica) {
-            const std::size_t size = replica.parameters.size();
-            return make_k_step(std::move(replica), make_adam(size, {}), options);
-          }};
-}
-
 constexpr auto bf16 = transport::ElementType::bf16;
+constexpr SynchronousOptions small_buckets_in_bf16{
+    .bucket_bytes = 2'000, .last_bucket_bytes = 2'000, .gradient_type = bf16};
 
-std::vector<Case> cases() {
-  const auto sgd = [](const Replica& replica) {
-    return make_sgd(replica.parameters.size(), {.momentum = 0.9F});
-  };
-  return {
-      averages("Averages", {.period = 3}),
-      averages("States", {.period = 3, .local_state = LocalState::average}),
-      averages("Overlapped", {.period = 3, .overlap_steps = 2}),
-      averages("Fragments", {.period = 4, .fragments = 2}),
-      averages("AveragesInBf16", {.period = 3, .average_type = bf16}),
-      {"Synchronous",
-       [sgd](Replica replica) { return make_synchronous(replica, sgd(replica), {}); }},
-      {"SmallBucketsInBf16",
-       [sgd](Replica replica) {
-         return make_synchronous(
-             replica, sgd(replica),
-             {.bucket_bytes = 2'000, .last_bucket_bytes = 2'000, .gradient_type = bf16});
-       }},
-      {"Sharded",
-       [sgd](Replica replica) {
-         return make_sharded(replica, sgd(replica), {.bucket_bytes = 2'000, .gradient_type = bf16});
-       },
-       true},
-      {"Lazy",
-       [sgd](Replica replica) {
-         LazyOptions options;
-         options.lazy_layers = 2;
-         options.probes = {{.offset = replica.layers[1].offset, .size = copied}};
-         options.max_interval = 4;
-         return make_lazy(replica, sgd(replica), options);
-       }},
-  };
-}
+std::unique_ptr<Optimizer> adam(std::size_t size) { return make_adam(size); }
+
+const std::vector<Case> cases = {
+    {"Averages", [](const Given& g) { return g.k_step({.period = 3}); }, adam},
+    {"States",
+     [](const Given& g) { return g.k_step({.period = 3, .local_state = LocalState::average}); },
+     adam},
+    {"Overlapped", [](const Given& g) { return g.k_step({.period = 3, .overlap_steps = 2}); },
+     adam},
+    {"Fragments", [](const Given& g) { return g.k_step({.period = 4, .fragments = 2}); }, adam},
+    {"AveragesInBf16", [](const Given& g) { return g.k_step({.period = 3, .average_type = bf16}); },
+     adam},
+    {"Synchronous", [](const Given& g) { return g.synchronous(); }},
+    {"SmallBucketsInBf16", [](const Given& g) { return g.synchronous(small_buckets_in_bf16); }},
+    {"Sharded",
+     [](const Given& g) { return g.sharded({.bucket_bytes = 2'000, .gradient_type = bf16}); },
+     [](std::size_t size) { return make_sgd(size, {.momentum = 0.9F}); }, true},
+    {"Lazy", [](const Given& g) { return g.lazy({.max_interval = 4}); }}};
 
 class CopiesTest : public testing::TestWithParam<Case> {
  protected:
@@ -176,7 +154,7 @@ TEST_P(CopiesTest, AreEqualWhereOtherLayersHaveSlicesOfDifferentSizes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Schemes, CopiesTest, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Schemes, CopiesTest, testing::ValuesIn(cases),
                          [](const auto& value) { return value.param.name; });
 
 }  // namespace

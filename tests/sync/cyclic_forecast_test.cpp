@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <stdexcept>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -45,28 +44,6 @@ TEST(CyclicForecastTest, DynamicDelayDoes13WhereFixedDelayDoes4) {
   EXPECT_EQ(rate(Delay::dynamic), 1300);  // 3.25 times as many
 }
 
-TEST(CyclicForecastTest, EqualWorkersGainNothing) {
-  CyclicWorkload workload{.workers = 4, .duration = [](int, std::int64_t) { return 1.0; }};
-  const auto dynamic = forecast(workload, 100.0);
-  workload.delay = Delay::fixed;
-
-  EXPECT_EQ(forecast(workload, 100.0).turns, dynamic.turns);
-}
-
-TEST(CyclicForecastTest, TellsWhatEachTurnPushesAndWhen) {
-  const CyclicForecast played = forecast(one_slow_worker(Delay::dynamic), 8.5);
-
-  const std::vector<Turn> expected{{.worker = 0, .minibatches = 1}, {.worker = 1, .minibatches = 1},
-                                   {.worker = 2, .minibatches = 1}, {.worker = 3, .minibatches = 1},
-                                   {.worker = 0, .minibatches = 3}, {.worker = 1, .minibatches = 3},
-                                   {.worker = 2, .minibatches = 3}, {.worker = 3, .minibatches = 1},
-                                   {.worker = 0, .minibatches = 4}, {.worker = 1, .minibatches = 4},
-                                   {.worker = 2, .minibatches = 4}};
-  EXPECT_EQ(played.turns, expected);
-  EXPECT_THAT(played.times, ElementsAre(1, 1, 1, 4, 4, 4, 4, 8, 8, 8, 8));
-  EXPECT_THAT(played.minibatches, ElementsAre(8, 8, 8, 2));
-}
-
 TEST(CyclicForecastTest, ACapHoldsAWorkerUntilTheTokenComes) {
   CyclicWorkload workload = one_slow_worker(Delay::dynamic);
   workload.minibatch_cap = 2;
@@ -79,12 +56,6 @@ TEST(CyclicForecastTest, TurnsTakeTime) {
   workload.pass_duration = 0.25;
 
   EXPECT_THAT(forecast(workload, 3.0).times, ElementsAre(1.0, 2.0, 2.25));
-}
-
-TEST(CyclicForecastTest, RefusesWhatHasNoTime) {
-  EXPECT_THROW((void)forecast({.workers = 0}, 1.0), std::invalid_argument);
-  EXPECT_THROW((void)forecast({.duration = [](int, std::int64_t) { return 0.0; }}, 1.0),
-               std::invalid_argument);
 }
 
 // The turns that clocks make, done by a scheme: what a worker computes at each is what its clock
@@ -105,37 +76,6 @@ TEST(CyclicForecastTest, ItsTurnsAreAScript) {
 
     EXPECT_THAT(worker.parameters(), testing::Pointwise(testing::FloatEq(), model.store()));
   });
-}
-
-// A push that reaches the end of an epoch parks the token; the workers stop one after the other.
-TEST(CyclicForecastTest, AtTheEndOfAnEpochAllStop) {
-  CyclicWorkload workload = one_slow_worker(Delay::dynamic);
-  workload.epoch_samples = 6;
-  workload.total_samples = 12;
-  const auto park = [](int worker, int minibatches) {
-    return Turn{Turn::Kind::park, worker, minibatches};
-  };
-
-  const CyclicForecast played = forecast(workload, 100.0);
-
-  // The fourth worker's mini-batch is done at 8; the token waits for it after the park as well.
-  const std::vector<Turn> expected{{.worker = 0, .minibatches = 1},
-                                   {.worker = 1, .minibatches = 1},
-                                   {.worker = 2, .minibatches = 1},
-                                   {.worker = 3, .minibatches = 1},
-                                   {.worker = 0, .minibatches = 3},
-                                   park(0, 0),
-                                   park(1, 3),
-                                   park(2, 3),
-                                   park(3, 1),
-                                   {.worker = 1, .minibatches = 4},
-                                   {.worker = 2, .minibatches = 4},
-                                   park(2, 0),
-                                   park(3, 2),
-                                   park(0, 1),
-                                   park(1, 1)};
-  EXPECT_EQ(played.turns, expected);
-  EXPECT_THAT(played.times, ElementsAre(1, 1, 1, 4, 4, 4, 4, 4, 8, 9, 9, 9, 12, 12, 12));
 }
 
 // A run that follows such a script parks where it says, and what is computed between is what it

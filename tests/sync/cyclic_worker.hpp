@@ -48,18 +48,14 @@ class CyclicWorker {
   }
 
   void compute_minibatch() {
-    scheme->begin({.index = done,
-                   .local_samples = samples,
-                   .global_samples = samples * workers_,
-                   .learning_rate = rate});
-    for (std::size_t layer = 0; layer < 2; ++layer) scheme->make_ready(layer);
-    for (std::size_t i = 0; i < arrays.gradients.size(); ++i) {
-      arrays.gradients[i] =
-          static_cast<float>(samples) * gradient(arrays.parameters[i], first_ + i);
-    }
-    for (const std::size_t layer : {1U, 0U}) scheme->gradients_final(layer);
+    const Step step{.index = done,
+                    .local_samples = samples,
+                    .global_samples = samples * workers_,
+                    .learning_rate = rate};
+    iterate(*scheme, arrays, step, [&](std::size_t i, float w) {
+      return static_cast<float>(samples) * gradient_of(worker_, done, w, first_ + i);
+    });
     ++done;
-    scheme->finish();
   }
   void compute_minibatches(int count) {
     for (int i = 0; i < count; ++i) compute_minibatch();
@@ -70,10 +66,7 @@ class CyclicWorker {
     } while (!scheme->pace()->parked);
   }
 
-  /// The mean gradient of the next mini-batch.
-  [[nodiscard]] float gradient(float w, std::size_t element) const {
-    return gradient_of(worker_, done, w, element);
-  }
+  /// The mean gradient of a mini-batch.
   [[nodiscard]] static float gradient_of(int rank, int minibatch, float w, std::size_t element) {
     return 0.25F * w + static_cast<float>(rank + 1) + static_cast<float>(minibatch % 4) +
            static_cast<float>(element);

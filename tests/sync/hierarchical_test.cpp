@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -88,16 +87,10 @@ void expect_as_worked_out(transport::World& world, const std::vector<Level>& lev
   }
 }
 
-TEST(HierarchicalTest, AveragesWithinPairsAndThenOverAllAsWorkedOutByHand) {
+TEST(HierarchicalTest, AveragesAsWorkedOutByHand) {
   World{4}.run([](transport::World& world) { expect_as_worked_out(world, {{2, 2}, {6, 4}}); });
-}
-
-TEST(HierarchicalTest, AveragesOnThreeLevelsAsWorkedOutByHand) {
   World{8}.run(
       [](transport::World& world) { expect_as_worked_out(world, {{1, 2}, {2, 4}, {6, 8}}); });
-}
-
-TEST(HierarchicalTest, AveragesBetweenNodesAsWithinOne) {
   World{rondo::test::Backend::hierarchy, 4}.run(
       [](transport::World& world) { expect_as_worked_out(world, {{2, 2}, {4, 4}}); });
 }
@@ -131,28 +124,17 @@ Outcome train_hierarchical(transport::World& world, const HierarchicalOptions& o
 
 class HierarchicalDegenerateTest : public RanksTest {};
 
-TEST_P(HierarchicalDegenerateTest, GroupsOfOneRankAreKStep) {
+TEST_P(HierarchicalDegenerateTest, IsKStepWhereNoLevelAveragesMore) {
   World{ranks()}.run([](transport::World& world) {
     Communicator alone = world.communicator().split(world.rank());
-
-    EXPECT_EQ(train_hierarchical(world, {.period = 4, .levels = {{2, &alone}}, .momentum = half}),
-              train_k_step(world, {.period = 4, .momentum = half}));
-  });
-}
-
-TEST_P(HierarchicalDegenerateTest, ALevelAsSlowAsTheGlobalAverageIsKStep) {
-  World{ranks()}.run([](transport::World& world) {
     Communicator pair = world.communicator().split(world.rank() / 2);
+    const Outcome k_step = train_k_step(world, {.period = 4, .momentum = half});
 
-    EXPECT_EQ(train_hierarchical(world, {.period = 4, .levels = {{4, &pair}}, .momentum = half}),
-              train_k_step(world, {.period = 4, .momentum = half}));
-  });
-}
-
-TEST_P(HierarchicalDegenerateTest, NoLevelsAreKStep) {
-  World{ranks()}.run([](transport::World& world) {
-    EXPECT_EQ(train_hierarchical(world, {.period = 4, .momentum = half}),
-              train_k_step(world, {.period = 4, .momentum = half}));
+    for (const std::vector<AveragingLevel>& levels :
+         {std::vector<AveragingLevel>{}, {{2, &alone}}, {{4, &pair}}}) {
+      EXPECT_EQ(train_hierarchical(world, {.period = 4, .levels = levels, .momentum = half}),
+                k_step);
+    }
   });
 }
 
@@ -216,58 +198,6 @@ TEST(HierarchicalTest, AGroupWithoutSamplesKeepsItsMomenta) {
 
     // 1, 1.5, and 1.75 after a third gradient of 1.
     EXPECT_THAT(sgd->state(), testing::Each(world.rank() < 2 ? 1.75F : 1.5F));
-  });
-}
-
-// As with the ranks of a node as groups, where there is one node: nothing was saved by them.
-TEST(HierarchicalTest, AnAverageOfAllRanksIsGlobalWhateverLevelAsksForIt) {
-  World{4}.run([](transport::World& world) {
-    Communicator pair = world.communicator().split(world.rank() / 2);
-    Communicator all = world.communicator().split(0);
-    Arrays arrays(world, {30}, 2);
-    const auto scheme = make_hierarchical(arrays.replica(), make_sgd(30, {}),
-                                          {.period = 8, .levels = {{1, &pair}, {2, &all}}});
-
-    for (int step = 0; step < 16; ++step) {
-      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
-    }
-
-    const SchemeCounters counters = scheme->counters();
-    EXPECT_EQ(counters.global_reductions, 2U * 4);
-    EXPECT_EQ(counters.local_reductions, 2U * (8 - 4));
-    EXPECT_EQ(counters.global_bytes, counters.local_bytes);
-    EXPECT_EQ(counters.collectives, 16U);
-  });
-}
-
-// Rounds of 8 steps; pairs average after every step, all four of a half after every second.
-TEST(HierarchicalTest, CountsTheReductionsOfEveryLevel) {
-  World{8}.run([](transport::World& world) {
-    Communicator pair = world.communicator().split(world.rank() / 2);
-    Communicator four = world.communicator().split(world.rank() / 4);
-    Arrays arrays(world, {20'000}, 1'000);
-    const auto scheme = make_hierarchical(arrays.replica(), make_sgd(20'000, {}),
-                                          {.period = 8, .levels = {{1, &pair}, {2, &four}}});
-    const transport::Counters before = world.counters();
-
-    for (int step = 0; step < 16; ++step) {
-      iterate(*scheme, arrays, step_of(world, step), [](std::size_t, float) { return 1.0F; });
-    }
-
-    constexpr std::uint64_t bytes = 21'001 * 4;
-    const SchemeCounters counters = scheme->counters();
-    EXPECT_EQ(counters.global_reductions, 2U);
-    EXPECT_EQ(counters.local_reductions, 2U * ((8 - 4) + (4 - 1)));
-    EXPECT_EQ(counters.collectives, 16U);
-    EXPECT_EQ(counters.global_bytes, 2 * bytes);
-    EXPECT_EQ(counters.local_bytes, 14 * bytes);
-    const transport::Counters after = world.counters();
-    EXPECT_EQ(after.operations - before.operations, 16U);
-    // A group of S moves 2 (S-1) times what a rank gives: 4 pairs, 2 fours, and all 8.
-    std::vector<std::int64_t> moved{
-        static_cast<std::int64_t>(after.moved_bytes() - before.moved_bytes())};
-    world.communicator().allreduce(std::span(moved)).wait();
-    EXPECT_EQ(moved[0], 84'004 * 2 * (8 * 4 * 1 + 6 * 2 * 3 + 2 * 7));
   });
 }
 

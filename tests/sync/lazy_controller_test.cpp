@@ -57,24 +57,20 @@ TEST(LazyControllerTest, WhatIsNoNumberFailsBothTests) {
   EXPECT_FALSE(test_probe(broken, 2).magnitude);
 }
 
-TEST(LazyControllerTest, ProbeGrowsOnBothShrinksOnNeitherElseStays) {
+// It grows on both tests and shrinks on neither, between one and the cap; every_layer on all
+// angles, and when more than half fail.
+TEST(LazyControllerTest, ChoosesTheNextInterval) {
   EXPECT_EQ(next_interval(probe, {{true, true}}, 4, 16), 5);
   EXPECT_EQ(next_interval(probe, {{true, false}}, 4, 16), 4);
   EXPECT_EQ(next_interval(probe, {{false, true}}, 4, 16), 4);
   EXPECT_EQ(next_interval(probe, {{false, false}}, 4, 16), 3);
-}
-
-TEST(LazyControllerTest, EveryLayerGrowsOnAllAnglesAndShrinksWhenMoreThanHalfFail) {
+  EXPECT_EQ(next_interval(probe, {{false, false}}, 1, 16), 1);
+  EXPECT_EQ(next_interval(probe, {{true, true}}, 16, 16), 16);
+  EXPECT_EQ(next_interval(probe, {{true, true}}, 16, 0), 17);
   EXPECT_EQ(next_interval(every_layer, {{true, false}, 4, 4}, 4, 16), 5);
   EXPECT_EQ(next_interval(every_layer, {{true, true}, 4, 3}, 4, 16), 4);
   EXPECT_EQ(next_interval(every_layer, {{true, true}, 4, 2}, 4, 16), 4);
   EXPECT_EQ(next_interval(every_layer, {{true, true}, 4, 1}, 4, 16), 3);
-}
-
-TEST(LazyControllerTest, StaysBetweenOneAndTheCap) {
-  EXPECT_EQ(next_interval(probe, {{false, false}}, 1, 16), 1);
-  EXPECT_EQ(next_interval(probe, {{true, true}}, 16, 16), 16);
-  EXPECT_EQ(next_interval(probe, {{true, true}}, 16, 0), 17);
 }
 
 /// The intervals of five windows where step s has gradient(s, element), of two elements per layer.
@@ -95,40 +91,30 @@ std::vector<std::int64_t> intervals(LazyController controller, std::int64_t cap,
   return result;
 }
 
-TEST(LazyControllerTest, GradientsThatAgreeLengthenTheWindow) {
+TEST(LazyControllerTest, FollowsThePatternOfTheGradients) {
   const auto constant = [](int, std::size_t) { return 1.0F; };
-  for (const LazyController controller : {probe, every_layer}) {
-    EXPECT_THAT(intervals(controller, 0, constant), ElementsAre(2, 3, 4, 5, 6));
-    EXPECT_THAT(intervals(controller, 3, constant), ElementsAre(2, 3, 3, 3, 3));
-  }
-}
-
-TEST(LazyControllerTest, GradientsThatAlternateShortenIt) {
+  const auto zero = [](int, std::size_t) { return 0.0F; };
   const auto alternating = [](int step, std::size_t) { return step % 2 == 0 ? 1.0F : -1.0F; };
-  for (const LazyController controller : {probe, every_layer}) {
-    EXPECT_THAT(intervals(controller, 16, alternating), ElementsAre(2, 1, 2, 1, 2));
-  }
-}
-
-// Up to two in a window: more in two dimensions repeat themselves.
-TEST(LazyControllerTest, OrthogonalGradientsPassByEquality) {
   const auto orthogonal = [](int step, std::size_t element) {
     return static_cast<std::size_t>(step % 2) == element % 2 ? 1.0F : 0.0F;
   };
   for (const LazyController controller : {probe, every_layer}) {
+    EXPECT_THAT(intervals(controller, 0, constant), ElementsAre(2, 3, 4, 5, 6));
+    EXPECT_THAT(intervals(controller, 3, constant), ElementsAre(2, 3, 3, 3, 3));
+    EXPECT_THAT(intervals(controller, 16, zero), ElementsAre(2, 3, 4, 5, 6));
+    EXPECT_THAT(intervals(controller, 16, alternating), ElementsAre(2, 1, 2, 1, 2));
+    // They pass by equality, up to two in a window: more in two dimensions repeat themselves.
     EXPECT_THAT(intervals(controller, 2, orthogonal), ElementsAre(2, 2, 2, 2, 2));
     EXPECT_EQ(intervals(controller, 16, orthogonal).at(1), 3);
   }
+  // Layer 0 turns back, layer 1 goes on: only every_layer minds, and half is not more than half.
+  const auto half = [](int step, std::size_t element) {
+    return element >= 2 || step % 2 == 0 ? 1.0F : -1.0F;
+  };
+  EXPECT_THAT(intervals(probe, 0, half), ElementsAre(2, 3, 4, 5, 6));
+  EXPECT_THAT(intervals(every_layer, 0, half), ElementsAre(2, 2, 2, 2, 2));
 }
 
-TEST(LazyControllerTest, GradientsOfZeroLengthenIt) {
-  const auto zero = [](int, std::size_t) { return 0.0F; };
-  for (const LazyController controller : {probe, every_layer}) {
-    EXPECT_THAT(intervals(controller, 16, zero), ElementsAre(2, 3, 4, 5, 6));
-  }
-}
-
-// Layer 0 turns back, layer 1 goes on: only every_layer minds, and half is not more than half.
 // 0.4 / eta iterations: 3.2, then 6.4; less than one; just 3; and, of a rate of 0, no limit.
 TEST(LazyControllerTest, WindowsAreShorterAtHigherRates) {
   rondo::test::World{2}.run([](transport::World& world) {
@@ -168,15 +154,6 @@ TEST(LazyControllerTest, ARateCapOfMuchIsNone) {
       EXPECT_THAT(capped.arrays.parameters, testing::ElementsAreArray(plain.arrays.parameters));
     }
   });
-}
-
-TEST(LazyControllerTest, ProbeLooksAtTheLastLayerOnly) {
-  const auto half = [](int step, std::size_t element) {
-    return element >= 2 || step % 2 == 0 ? 1.0F : -1.0F;
-  };
-
-  EXPECT_THAT(intervals(probe, 0, half), ElementsAre(2, 3, 4, 5, 6));
-  EXPECT_THAT(intervals(every_layer, 0, half), ElementsAre(2, 2, 2, 2, 2));
 }
 
 }  // namespace

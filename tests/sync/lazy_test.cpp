@@ -41,32 +41,26 @@ void fill_noise(std::span<float> values, int rank, int step) {
   std::ranges::generate(values, [&] { return normal(generator); });
 }
 
+const std::vector<std::size_t> layer_sizes{40, 3, 700, 0, 129, 500};
+constexpr SgdOptions sgd{.momentum = 0.9F, .weight_decay = 0.01F};
+
 /// Ten steps of noise; returns the parameters.
-std::vector<float> train(transport::World& world, Arrays& arrays, UpdateScheme& scheme,
-                         const std::vector<std::size_t>& order) {
+std::vector<float> train(transport::World& world, Arrays& arrays, UpdateScheme& scheme) {
   fill_noise(arrays.parameters, 0, 999);
+  std::vector<float> noise(arrays.parameters.size());
   for (int step = 0; step < 10; ++step) {
-    scheme.begin({.index = step, .local_samples = 1, .global_samples = 7, .learning_rate = 0.1});
-    fill_noise(arrays.gradients, world.rank(), step);
-    for (const std::size_t layer : order) {
-      scheme.gradients_final(layer);
-      world.progress();
-    }
-    scheme.finish();
+    fill_noise(noise, world.rank(), step);
+    test::iterate(scheme, arrays,
+                  {.index = step, .local_samples = 1, .global_samples = 7, .learning_rate = 0.1},
+                  [&](std::size_t i, float) { return noise[i]; });
   }
   return {arrays.parameters.begin(), arrays.parameters.end()};
 }
 
-const std::vector<std::size_t> layer_sizes{40, 3, 700, 0, 129, 500};
-const std::vector<std::size_t> backward{5, 4, 3, 2, 1, 0};
-constexpr SgdOptions sgd{.momentum = 0.9F, .weight_decay = 0.01F};
-
-std::vector<float> train_lazily(transport::World& world, const LazyOptions& options,
-                                const std::vector<std::size_t>& order = backward) {
+std::vector<float> train_lazily(transport::World& world, const LazyOptions& options) {
   Arrays arrays(world, layer_sizes);
   return train(world, arrays,
-               *make_lazy(arrays.replica(), make_sgd(arrays.parameters.size(), sgd), options),
-               order);
+               *make_lazy(arrays.replica(), make_sgd(arrays.parameters.size(), sgd), options));
 }
 
 class LazyTest : public RanksTest {};
@@ -76,8 +70,7 @@ TEST_P(LazyTest, WithWindowsOfOneIsSynchronousBitForBit) {
     Arrays arrays(world, layer_sizes);
     const std::vector<float> expected = train(
         world, arrays,
-        *make_synchronous(arrays.replica(), make_sgd(arrays.parameters.size(), sgd), {512, 64}),
-        backward);
+        *make_synchronous(arrays.replica(), make_sgd(arrays.parameters.size(), sgd), {512, 64}));
 
     for (const std::size_t lazy_layers : {1U, 3U, 6U}) {
       EXPECT_THAT(train_lazily(world, {.lazy_layers = lazy_layers,
@@ -90,15 +83,21 @@ TEST_P(LazyTest, WithWindowsOfOneIsSynchronousBitForBit) {
   });
 }
 
-TEST_P(LazyTest, DoesNotDependOnTheOrderInWhichLayersBecomeFinal) {
+// Windows of 1, 2 and 3 iterations, and one that has begun. Gradients are 2 on each of up to 4
+// ranks, so that all sums are numbers of bf16, in the tests of the controller as well.
+TEST_P(LazyTest, InBf16ItDoesTheSameWhereSumsAreExact) {
   World{ranks()}.run([](transport::World& world) {
-    const LazyOptions options{.lazy_layers = 3, .probes = {{50, 600}}, .bucket_bytes = 512};
-    std::vector<std::size_t> order = backward;
-    std::ranges::rotate(order, order.begin() + world.rank() % 4);  // not the same on all ranks
+    LazyOptions options{.lazy_layers = 2, .probes = {{0, 40}, {110, 20}}, .max_interval = 3};
+    LazyRun full(world, {100, 50, 70}, options);
+    options.gradient_type = transport::ElementType::bf16;
+    LazyRun half(world, {100, 50, 70}, options);
+    for (LazyRun* const run : {&full, &half}) {
+      for (int i = 0; i < 7; ++i) run->constant_step(2.0F);
+      run->scheme->flush();
+    }
 
-    const std::vector<float> expected = train_lazily(world, options);
-
-    EXPECT_THAT(train_lazily(world, options, order), ElementsAreArray(expected));
+    EXPECT_THAT(half.intervals(), ElementsAreArray(full.intervals()));
+    EXPECT_THAT(half.arrays.parameters, ElementsAreArray(full.arrays.parameters));
   });
 }
 
@@ -157,200 +156,25 @@ TEST(LazyWindowTest, WeighsUnequalBatchesByTheirSamples) {
   });
 }
 
-TEST_P(LazyTest, AllRanksDecideAlikeAndHoldTheSameBits) {
-  for (const LazyController controller : {LazyController::probe, LazyController::every_layer}) {
-    World{ranks()}.run([controller](transport::World& world) {
-      LazyRun run(world, {300, 200, 100},
-                  {.lazy_layers = 2, .probes = {{0, 200}, {300, 200}}, .controller = controller});
-      std::mt19937 generator(static_cast<unsigned>(world.rank()));
-      for (int i = 0; i < 60; ++i) run.noisy_step(generator);
-
-      std::vector<std::int64_t> mine = run.intervals();
-      std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
-      world.communicator().allgather(mine, std::span(all)).wait();
-      for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], mine[i % mine.size()]);
-      std::vector<float> models(600U * static_cast<std::size_t>(world.size()));
-      world.communicator().allgather(run.scheme->replicated().at(0), std::span(models)).wait();
-      for (std::size_t i = 0; i < models.size(); ++i) {
-        ASSERT_EQ(models[i], run.arrays.parameters[i % 600]);
-      }
-    });
-  }
-}
-
-// Windows of 1, 2, 3 and 3 iterations; arrays that are long enough to be cut among the ranks.
-TEST_P(LazyTest, BytesAndCollectivesEqualTheClosedForm) {
-  World{ranks()}.run([](transport::World& world) {
-    LazyRun run(world, {10'000, 5'000, 20'000},
-                {.lazy_layers = 2, .probes = {{0, 4'000}, {10'000, 5'000}}, .max_interval = 3});
-
-    for (int i = 0; i < 9; ++i) run.constant_step(1.0F);
-
-    const SchemeCounters counters = run.scheme->counters();
-    const std::uint64_t met = world.size() == 1 ? 0 : 1;
-    const std::uint64_t bytes = met * 4 * (9 * 20'000 + 4 * 15'000 + 3 * 5'000);
-    EXPECT_THAT(run.intervals(), ElementsAre(2, 3, 3, 3));
-    EXPECT_EQ(counters.global_reductions, met * 9);
-    EXPECT_EQ(counters.lazy_reductions, met * 4);
-    EXPECT_EQ(counters.collectives, met * (9 + 4 + 3));
-    EXPECT_EQ(counters.global_bytes, bytes);
-    EXPECT_EQ(world.counters().operations, counters.collectives);
-    std::vector<std::int64_t> moved{static_cast<std::int64_t>(world.counters().moved_bytes())};
-    world.communicator().allreduce(std::span(moved)).wait();
-    EXPECT_EQ(moved[0], 2 * (world.size() - 1) * static_cast<std::int64_t>(bytes));
-  });
-}
-
-TEST_P(LazyTest, EveryLayerReducesAllProbesAtOnce) {
-  World{ranks()}.run([](transport::World& world) {
-    LazyRun run(world, {100, 50},
-                {.lazy_layers = 2,
-                 .probes = {{0, 40}, {110, 20}},
-                 .controller = LazyController::every_layer,
-                 .max_interval = 2});
-
-    for (int i = 0; i < 5; ++i) run.constant_step(1.0F);  // windows of 1, 2 and 2
-
-    const std::uint64_t met = world.size() == 1 ? 0 : 1;
-    EXPECT_EQ(run.scheme->counters().global_reductions, met * 3);
-    EXPECT_EQ(run.scheme->counters().lazy_reductions, met * 3);
-    EXPECT_EQ(run.scheme->counters().collectives, met * (3 + 2));
-    EXPECT_EQ(run.scheme->counters().global_bytes, met * 4 * (3 * 150 + 2 * 60));
-  });
-}
-
-// Windows of 1, 2 and 3 iterations. Gradients are 2 on each of up to 4 ranks, so that all sums are
-// numbers of bf16, in the tests of the controller as well.
-TEST_P(LazyTest, InBf16ItDoesTheSameWithHalfTheBytesWhereSumsAreExact) {
-  World{ranks()}.run([](transport::World& world) {
-    LazyOptions options{.lazy_layers = 2, .probes = {{0, 40}, {110, 20}}, .max_interval = 3};
-    LazyRun full(world, {100, 50, 70}, options);
-    options.gradient_type = transport::ElementType::bf16;
-    LazyRun half(world, {100, 50, 70}, options);
-
-    for (int i = 0; i < 7; ++i) {  // the last one opens a window
-      full.constant_step(2.0F);
-      half.constant_step(2.0F);
-    }
-    std::vector<float> of_full(220);
-    std::vector<float> of_half(220);
-    full.scheme->copy_for_evaluation(of_full, {});
-    half.scheme->copy_for_evaluation(of_half, {});
-    full.scheme->flush();
-    half.scheme->flush();
-
-    EXPECT_THAT(of_half, ElementsAreArray(of_full));
-    EXPECT_THAT(half.intervals(), ElementsAreArray(full.intervals()));
-    EXPECT_THAT(half.arrays.parameters, ElementsAreArray(full.arrays.parameters));
-    EXPECT_EQ(2 * half.scheme->counters().global_bytes, full.scheme->counters().global_bytes);
-    EXPECT_EQ(half.scheme->counters().collectives, full.scheme->counters().collectives);
-  });
-}
-
 INSTANTIATE_TEST_SUITE_P(Threads, LazyTest, testing::Values(1, 2, 3, 4));
 
-// In the middle of a window: evaluation, the end of training, and a run that is restored.
-
-const std::vector<std::size_t> sizes{50, 30, 60};
-
-LazyOptions options() { return {.lazy_layers = 2, .probes = {{0, 40}, {50, 30}}}; }
-
-/// After windows of 1 and 2 iterations, and `more` of the next, which has three.
-void start(LazyRun& run, int more) {
-  std::ranges::fill(run.arrays.parameters, 1.0F);
-  for (int i = 0; i < 3 + more; ++i) run.constant_step(0.3F + 0.1F * static_cast<float>(i));
-  ASSERT_EQ(run.windows.size(), 2U);
-}
-
-TEST(LazyStateTest, ARunRestoredInMidWindowGoesOnWithTheSameBits) {
-  for (int more = 0; more < 3; ++more) {
-    World{2}.run([more](transport::World& world) {
-      LazyRun run(world, sizes, options());
-      LazyRun other(world, sizes, options());
-      start(run, more);
-      other.constant_step(5.0F);  // what it did before must not matter
-
-      std::ranges::copy(run.arrays.parameters, other.arrays.parameters.begin());
-      other.scheme->restore(run.scheme->save());
-      EXPECT_EQ(other.scheme->save(), run.scheme->save());
-      std::mt19937 noise(static_cast<unsigned>(world.rank()));
-      std::mt19937 same = noise;
-      for (int i = 0; i < 20; ++i) {
-        run.noisy_step(noise);
-        other.noisy_step(same);
-      }
-
-      // All but the steps' numbers, which the runs count on their own.
-      run.scheme->flush();
-      other.scheme->flush();
-      EXPECT_EQ(other.scheme->save(), run.scheme->save());
-      EXPECT_THAT(other.arrays.parameters, ElementsAreArray(run.arrays.parameters));
-    });
-  }
-}
-
-void expect_evaluation_to_apply_the_window_to_the_copy_only(bool updates_per_iteration) {
-  for (int more = 0; more < 3; ++more) {
-    World{2}.run([&](transport::World& world) {
-      LazyOptions lazy = options();
-      lazy.updates_per_iteration = updates_per_iteration;
-      LazyRun run(world, sizes, lazy);
-      start(run, more);
-      const std::vector<float> before(run.arrays.parameters.begin(), run.arrays.parameters.end());
-      std::vector<float> copy(before.size());
-
-      run.scheme->copy_for_evaluation(copy, {});
-
-      EXPECT_THAT(run.arrays.parameters, ElementsAreArray(before));
-      EXPECT_EQ(run.scheme->counters().evaluation_reductions, more == 0 ? 0U : 1U);
-      run.scheme->flush();
-      EXPECT_THAT(run.arrays.parameters, ElementsAreArray(copy));
-    });
-  }
-}
-
-TEST(LazyStateTest, EvaluationAppliesTheWindowToTheCopyOnly) {
-  expect_evaluation_to_apply_the_window_to_the_copy_only(false);
-  expect_evaluation_to_apply_the_window_to_the_copy_only(true);
-}
-
-TEST(LazyStateTest, FlushAppliesTheWindowOnceAndLeavesTheInterval) {
+// After windows of 1 and 2 iterations, and one of three.
+TEST(LazyWindowTest, FlushAppliesItOnceAndLeavesTheInterval) {
   World{2}.run([](transport::World& world) {
-    LazyRun run(world, sizes, options());
-    start(run, 1);
+    LazyRun run(world, {50, 30, 60}, {.lazy_layers = 2, .probes = {{0, 40}, {50, 30}}});
+    for (int i = 0; i < 4; ++i) run.constant_step(0.3F + 0.1F * static_cast<float>(i));
+    ASSERT_EQ(run.windows.size(), 2U);
     const SchemeCounters before = run.scheme->counters();
 
     run.scheme->flush();
-    const std::vector<std::byte> flushed = run.scheme->save();
-    run.scheme->flush();
 
-    EXPECT_EQ(run.scheme->save(), flushed);
-    EXPECT_EQ(run.scheme->counters().global_reductions, before.global_reductions + 1);
-    EXPECT_EQ(run.scheme->counters().lazy_reductions, before.lazy_reductions + 1);
-    EXPECT_EQ(run.scheme->counters().collectives, before.collectives + 1);
-    EXPECT_EQ(run.scheme->counters().global_bytes, before.global_bytes + 80 * sizeof(float));
+    const SchemeCounters added = run.scheme->counters() - before;
+    EXPECT_EQ(added.lazy_reductions, 1U);
+    EXPECT_EQ(added.collectives, 1U);
+    EXPECT_EQ(added.global_bytes, 80 * sizeof(float));
     EXPECT_EQ(run.windows.size(), 2U);
     for (int i = 0; i < 3; ++i) run.constant_step(1.0F);
     EXPECT_EQ(run.windows.back().iterations, 3) << "tau is what it was";
-  });
-}
-
-TEST(LazyStateTest, RefusesTheStateOfAnotherModelAndKeepsItsOwn) {
-  World{1}.run([](transport::World& world) {
-    LazyRun run(world, sizes, options());
-    start(run, 1);
-    const std::vector<std::byte> before = run.scheme->save();
-    LazyOptions others = options();
-    others.lazy_layers = 3;
-    LazyRun other(world, sizes, others);
-    LazyRun longer(world, {50, 30, 61}, options());
-
-    EXPECT_THROW(run.scheme->restore(other.scheme->save()), std::invalid_argument);
-    EXPECT_THROW(run.scheme->restore(longer.scheme->save()), std::invalid_argument);
-    EXPECT_THROW(run.scheme->restore(std::span(before).first(before.size() - 1)),
-                 std::invalid_argument);
-
-    EXPECT_EQ(run.scheme->save(), before);
   });
 }
 
@@ -442,21 +266,14 @@ std::vector<Held> slices() {
 
 class LazySlicesTest : public testing::TestWithParam<LazyController> {};
 
-TEST_P(LazySlicesTest, AllRanksDecideAsIfTheyHeldTheModelWhole) {
+TEST_P(LazySlicesTest, AllRanksDecideAndUpdateAsIfTheyHeldTheModelWhole) {
   const Result whole = train({whole_model()}, GetParam()).front();
   ASSERT_THAT(whole.intervals, Contains(2)) << "or nothing is tested";
-
-  for (const Result& result : train(slices(), GetParam())) {
-    EXPECT_EQ(result.intervals, whole.intervals);
-  }
-}
-
-TEST_P(LazySlicesTest, SlicesAreUpdatedAsTheWholeIs) {
-  const Result whole = train({whole_model()}, GetParam()).front();
   const std::vector<Held> held = slices();
   const std::vector<Result> results = train(held, GetParam());
 
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    EXPECT_EQ(results[rank].intervals, whole.intervals);
     for (const std::size_t element : held[rank % held.size()].elements) {
       EXPECT_EQ(results[rank].parameters[element], whole.parameters[element]);
       EXPECT_NE(whole.parameters[element], 0.0F);
@@ -471,31 +288,26 @@ INSTANTIATE_TEST_SUITE_P(Controllers, LazySlicesTest,
 
 using Seconds = std::vector<double>;
 
-TEST(UnhiddenLayersTest, NoLayersAreHidden) { EXPECT_EQ(count_unhidden_layers({}, {}), 0U); }
+struct Timed {
+  const char* what;
+  Seconds left;  ///< of backward, when a layer's gradients are final
+  Seconds reduction;
+  std::size_t unhidden;
+};
 
-TEST(UnhiddenLayersTest, TheFirstLayerCannotHideAReductionThatTakesTime) {
-  EXPECT_EQ(count_unhidden_layers(Seconds{0, 10, 20}, Seconds{1, 1, 1}), 1U);
-}
-
-TEST(UnhiddenLayersTest, HidesAllLayersWhoseReductionTakesNoTime) {
-  EXPECT_EQ(count_unhidden_layers(Seconds{0, 10, 20}, Seconds{0, 0, 0}), 0U);
-}
-
-TEST(UnhiddenLayersTest, HidesAReductionThatEndsWithBackward) {
-  EXPECT_EQ(count_unhidden_layers(Seconds{0, 10, 20}, Seconds{1, 10, 10}), 1U);
-}
-
-TEST(UnhiddenLayersTest, HidesNoLayerWhoseReductionOutlastsBackward) {
-  EXPECT_EQ(count_unhidden_layers(Seconds{0, 10, 20}, Seconds{1, 11, 1}), 2U);
-}
-
-// Layer 2 is final at -20 and reduced until -5; only then can layer 1 be, until +3.
-TEST(UnhiddenLayersTest, LetsReductionsWaitForThoseBeforeThem) {
-  EXPECT_EQ(count_unhidden_layers(Seconds{0, 10, 20}, Seconds{1, 8, 15}), 2U);
-}
-
-TEST(UnhiddenLayersTest, MayHideNothing) {
-  EXPECT_EQ(count_unhidden_layers(Seconds{0, 1, 2}, Seconds{1, 1, 100}), 3U);
+TEST(UnhiddenLayersTest, AreThoseWhoseReductionsOutlastBackward) {
+  const std::vector<Timed> table = {
+      {"no layers", {}, {}, 0},
+      {"the first layer cannot hide a reduction", {0, 10, 20}, {1, 1, 1}, 1},
+      {"reductions that take no time", {0, 10, 20}, {0, 0, 0}, 0},
+      {"reductions that end with backward", {0, 10, 20}, {1, 10, 10}, 1},
+      {"one that outlasts backward", {0, 10, 20}, {1, 11, 1}, 2},
+      // Layer 2 is final at -20 and reduced until -5; only then can layer 1 be, until +3.
+      {"one that waits for that before it", {0, 10, 20}, {1, 8, 15}, 2},
+      {"nothing is hidden", {0, 1, 2}, {1, 1, 100}, 3}};
+  for (const Timed& row : table) {
+    EXPECT_EQ(count_unhidden_layers(row.left, row.reduction), row.unhidden) << row.what;
+  }
 }
 
 // A lazy layer is not reduced in the iteration, so it delays no layer that is.

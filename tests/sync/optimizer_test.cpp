@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -39,9 +40,10 @@ constexpr double usual_decay = 0.01;
 struct Kind {
   std::string name;
   std::size_t state_arrays;
-  std::unique_ptr<Optimizer> (*make_optimizer)(std::size_t size, double weight_decay,
-                                               const std::vector<ElementRange>& undecayed,
-                                               transport::Team* team);
+  std::function<std::unique_ptr<Optimizer>(std::size_t size, double weight_decay,
+                                           const std::vector<ElementRange>& undecayed,
+                                           transport::Team* team)>
+      make_optimizer;
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -160,32 +162,23 @@ TEST_P(OptimizerTest, ChangesOfTheStateOnlyTheRangeGiven) {
   }
 }
 
-TEST_P(OptimizerTest, ContinuesExactlyFromItsState) {
+TEST_P(OptimizerTest, ContinuesExactlyFromItsStateAndRefusesOthers) {
   const auto first = make(50);
   const auto second = make(50);
   std::vector<float> w = random_values(50, 1);
   first->update(0, w, random_values(50, 2), {1.0F, 0.1, 0});
   std::vector<float> copy = w;
 
-  second->restore(first->save());
+  const std::vector<std::byte> state = first->save();
+  second->restore(state);
+  EXPECT_THROW(second->restore(make(49)->save()), std::invalid_argument);
+  EXPECT_THROW(second->restore(std::span(state).first(state.size() - 1)), std::invalid_argument);
+  EXPECT_EQ(second->save(), state);
   first->update(0, w, random_values(50, 3), {1.0F, 0.1, 1});
   second->update(0, copy, random_values(50, 3), {1.0F, 0.1, 1});
 
   EXPECT_THAT(copy, ContainerEq(w));
   EXPECT_EQ(second->save(), first->save());
-}
-
-TEST_P(OptimizerTest, RefusesTheStateOfAnotherSizeAndKeepsItsOwn) {
-  const auto optimizer = make(50);
-  std::vector<float> w = random_values(50, 1);
-  optimizer->update(0, w, random_values(50, 2), {1.0F, 0.1});
-  const std::vector<std::byte> before = optimizer->save();
-
-  EXPECT_THROW(optimizer->restore(make(49)->save()), std::invalid_argument);
-  EXPECT_THROW(optimizer->restore(std::span(before).first(before.size() - 1)),
-               std::invalid_argument);
-
-  EXPECT_EQ(optimizer->save(), before);
 }
 
 TEST_P(OptimizerTest, KeepsItsStateInMemoryThatIsLent) {
@@ -196,6 +189,7 @@ TEST_P(OptimizerTest, KeepsItsStateInMemoryThatIsLent) {
   std::vector<float> copy = w;
   std::vector<float> memory(own->state().begin(), own->state().end());
 
+  EXPECT_THROW(lent->keep_state_in(std::span(memory).first(49)), std::invalid_argument);
   lent->keep_state_in(memory);
   own->update(0, w, random_values(50, 3), {1.0F, 0.1, 1});
   lent->update(0, copy, random_values(50, 3), {1.0F, 0.1, 1});
@@ -203,13 +197,6 @@ TEST_P(OptimizerTest, KeepsItsStateInMemoryThatIsLent) {
   EXPECT_THAT(copy, ContainerEq(w));
   EXPECT_EQ(lent->state().data(), memory.data());
   EXPECT_TRUE(std::ranges::equal(memory, own->state()));
-}
-
-TEST_P(OptimizerTest, RefusesMemoryOfAnotherSizeForItsState) {
-  const auto optimizer = make(50);
-  std::vector<float> memory(optimizer->state().size() + 1);
-
-  EXPECT_THROW(optimizer->keep_state_in(memory), std::invalid_argument);
 }
 
 TEST_P(OptimizerTest, APreviewIsTheUpdateWithoutItsTrace) {
@@ -252,41 +239,41 @@ TEST_P(OptimizerTest, SaysWhetherItIgnoresTheScale) {
   EXPECT_EQ(w == v, once->ignores_scale());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, OptimizerTest,
-    testing::Values(
-        Kind{"Sgd", 1,
-             [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
-                transport::Team* team) {
-               return make_sgd(
-                   size, {.weight_decay = static_cast<float>(decay), .undecayed = undecayed}, team);
-             }},
-        Kind{"Nesterov", 1,
-             [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
-                transport::Team* team) {
-               return make_sgd(size,
-                               {.nesterov = true,
-                                .weight_decay = static_cast<float>(decay),
-                                .undecayed = undecayed},
-                               team);
-             }},
-        Kind{"LarsWithoutWeights", 1,
-             [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
-                transport::Team* team) {
-               return make_lars(
-                   size, {.weight_decay = static_cast<float>(decay), .undecayed = undecayed}, team);
-             }},
-        Kind{"Adam", 2,
-             [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
-                transport::Team* team) {
-               return make_adam(size, {.weight_decay = decay, .undecayed = undecayed}, team);
-             }},
-        Kind{"AdamW", 2,
-             [](std::size_t size, double decay, const std::vector<ElementRange>& undecayed,
-                transport::Team* team) {
-               return make_adamw(size, {.weight_decay = decay, .undecayed = undecayed}, team);
-             }}),
-    [](const auto& test) { return test.param.name; });
+TEST_P(OptimizerTest, ScalesTheDecayAsAsked) {
+  const auto scaled = make(20);
+  const auto half = make(20, usual_decay / 2, {});
+  std::vector<float> w = random_values(20, 1);
+  std::vector<float> expected = w;
+  for (std::uint32_t step = 0; step < 3; ++step) {
+    scaled->update(0, w, random_values(20, 10 + step), {0.25F, 0.1, step, 0.5F});
+    half->update(0, expected, random_values(20, 10 + step), {0.25F, 0.1, step});
+  }
+  EXPECT_THAT(w, ContainerEq(expected));
+}
+
+using Ranges = std::vector<ElementRange>;
+
+/// An optimizer with these options besides.
+template <auto make_optimizer, typename Options>
+Kind kind_of(std::string name, std::size_t state_arrays, const Options& options) {
+  return {
+      std::move(name), state_arrays,
+      [options](std::size_t size, double decay, const Ranges& undecayed, transport::Team* team) {
+        Options all = options;
+        all.weight_decay = static_cast<decltype(all.weight_decay)>(decay);
+        all.undecayed = undecayed;
+        return make_optimizer(size, all, team);
+      }};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OptimizerTest,
+                         testing::Values(kind_of<make_sgd>("Sgd", 1, SgdOptions{}),
+                                         kind_of<make_sgd>("Nesterov", 1,
+                                                           SgdOptions{.nesterov = true}),
+                                         kind_of<make_lars>("LarsWithoutWeights", 1, LarsOptions{}),
+                                         kind_of<make_adam>("Adam", 2, AdamOptions{}),
+                                         kind_of<make_adamw>("AdamW", 2, AdamOptions{})),
+                         [](const auto& test) { return test.param.name; });
 
 // Sums of gradients: the micro-batches of a step add up to the whole.
 
@@ -294,10 +281,15 @@ TEST(GradientSumTest, AddsTheMicroBatchesToTheLastOne) {
   GradientSum sum(3);
   std::vector<float> last{100.0F, 200.0F, 300.0F};
 
-  sum.add(0, std::vector<float>{1.0F, 2.0F, 3.0F});
-  sum.add(0, std::vector<float>{10.0F, 20.0F, 30.0F});
+  const std::vector<float> first{1.0F, 2.0F, 3.0F};
+  const std::vector<float> second{10.0F, 20.0F, 30.0F};
+
+  const std::size_t before = rondo::test::allocations_of_this_thread();
+  sum.add(0, first);
+  sum.add(0, second);
   sum.move_to(0, last);
 
+  EXPECT_EQ(rondo::test::allocations_of_this_thread() - before, 0U);
   EXPECT_THAT(last, ElementsAre(111.0F, 222.0F, 333.0F));
 }
 
@@ -403,76 +395,45 @@ TEST(GradientSumTest, UnequalMicroBatchesTrainAsTheWholeDoes) {
   });
 }
 
-TEST(GradientSumTest, AllocatesNothing) {
-  GradientSum sum(1000);
-  std::vector<float> values(1000, 1.0F);
+/// The rates of some steps.
+struct Rates {
+  const char* what;
+  LearningRate rate;
+  std::map<std::int64_t, double> at;
+};
 
-  const std::size_t before = rondo::test::allocations_of_this_thread();
-  sum.add(0, values);
-  sum.move_to(0, values);
-
-  EXPECT_EQ(rondo::test::allocations_of_this_thread() - before, 0U);
-}
-
-TEST(LearningRateTest, WarmsUpLinearlyToTheBase) {
-  const LearningRate rate{.base = 1.0, .warmup_steps = 4, .total_steps = 10};
-
-  EXPECT_DOUBLE_EQ(rate.at(0), 0.25);
-  EXPECT_DOUBLE_EQ(rate.at(3), 1.0);
-}
-
-TEST(LearningRateTest, StaysConstant) {
-  const LearningRate rate{.base = 0.5, .decay = Decay::constant, .total_steps = 10};
-
-  EXPECT_DOUBLE_EQ(rate.at(0), 0.5);
-  EXPECT_DOUBLE_EQ(rate.at(9), 0.5);
-}
-
-TEST(LearningRateTest, FollowsHalfACosineToTheFinalRate) {
-  const LearningRate rate{.base = 1.0, .final_rate = 0.2, .warmup_steps = 2, .total_steps = 10};
-
-  EXPECT_DOUBLE_EQ(rate.at(2), 1.0);
-  EXPECT_DOUBLE_EQ(rate.at(6), 0.6);
-  EXPECT_DOUBLE_EQ(rate.at(10), 0.2);
-  EXPECT_DOUBLE_EQ(rate.at(11), 0.2);
-}
-
-TEST(LearningRateTest, ComesExponentiallyToTheFinalRateWithTheLastStep) {
-  const LearningRate rate{
-      .base = 1e-4, .final_rate = 1.0, .decay = Decay::exponential, .total_steps = 5};
-
-  EXPECT_DOUBLE_EQ(rate.at(0), 1e-4);
-  EXPECT_DOUBLE_EQ(rate.at(1), 1e-3);
-  EXPECT_DOUBLE_EQ(rate.at(4), 1.0);
-  EXPECT_DOUBLE_EQ(rate.at(9), 1.0);
-}
-
-TEST(LearningRateTest, FallsByTheFactorAtEveryMilestone) {
-  const LearningRate rate{.base = 1.0, .decay = Decay::steps, .milestones = {4, 6}, .factor = 0.5};
-
-  EXPECT_EQ(rate.at(3), 1.0);
-  EXPECT_EQ(rate.at(4), 0.5);
-  EXPECT_EQ(rate.at(5), 0.5);
-  EXPECT_EQ(rate.at(6), 0.25);
-  EXPECT_EQ(rate.at(1000), 0.25);
-}
-
-TEST(LearningRateTest, MilestonesWithinTheWarmUpCountAfterIt) {
-  const LearningRate rate{
-      .base = 1.0, .decay = Decay::steps, .warmup_steps = 4, .milestones = {8, 2}, .factor = 0.25};
-
-  EXPECT_EQ(rate.at(0), 0.25);
-  EXPECT_EQ(rate.at(2), 0.75);
-  EXPECT_EQ(rate.at(3), 1.0);
-  EXPECT_EQ(rate.at(4), 0.25);
-  EXPECT_EQ(rate.at(7), 0.25);
-  EXPECT_EQ(rate.at(8), 0.0625);
-}
-
-TEST(LearningRateTest, WithoutMilestonesTheStepsAreConstant) {
-  const LearningRate rate{.base = 0.5, .decay = Decay::steps};
-
-  EXPECT_EQ(rate.at(9), 0.5);
+TEST(LearningRateTest, FollowsItsSchedule) {
+  const std::vector<Rates> table = {
+      {"warms up linearly to the base",
+       {.base = 1.0, .warmup_steps = 4, .total_steps = 10},
+       {{0, 0.25}, {3, 1.0}}},
+      {"stays constant",
+       {.base = 0.5, .decay = Decay::constant, .total_steps = 10},
+       {{0, 0.5}, {9, 0.5}}},
+      {"follows half a cosine to the final rate",
+       {.base = 1.0, .final_rate = 0.2, .warmup_steps = 2, .total_steps = 10},
+       {{2, 1.0}, {6, 0.6}, {10, 0.2}, {11, 0.2}}},
+      {"comes exponentially to the final rate with the last step",
+       {.base = 1e-4, .final_rate = 1.0, .decay = Decay::exponential, .total_steps = 5},
+       {{0, 1e-4}, {1, 1e-3}, {4, 1.0}, {9, 1.0}}},
+      {"falls by the factor at every milestone",
+       {.base = 1.0, .decay = Decay::steps, .milestones = {4, 6}, .factor = 0.5},
+       {{3, 1.0}, {4, 0.5}, {5, 0.5}, {6, 0.25}, {1000, 0.25}}},
+      {"milestones within the warm-up count after it",
+       {.base = 1.0,
+        .decay = Decay::steps,
+        .warmup_steps = 4,
+        .milestones = {8, 2},
+        .factor = 0.25},
+       {{0, 0.25}, {2, 0.75}, {3, 1.0}, {4, 0.25}, {7, 0.25}, {8, 0.0625}}},
+      {"without milestones the steps are constant",
+       {.base = 0.5, .decay = Decay::steps},
+       {{9, 0.5}}}};
+  for (const auto& [what, rate, at] : table) {
+    for (const auto& [step, value] : at) {
+      EXPECT_DOUBLE_EQ(rate.at(step), value) << what << ", step " << step;
+    }
+  }
 }
 
 }  // namespace

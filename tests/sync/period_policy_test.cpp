@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -173,19 +172,6 @@ TEST_P(PeriodOfTest, ThePolicyIsToldWhereTrainingIs) {
   });
 }
 
-TEST_P(PeriodOfTest, AdaptiveSendsOneNumberMoreForEachRound) {
-  World{ranks()}.run([](transport::World& world) {
-    const std::vector<double> losses{4, 4, 4, 4, 1, 1, 1, 1, 1};
-    const Trained run =
-        run_of(world, {.period = 4, .period_of = adaptive(), .sums_losses = true}, 9, losses);
-    EXPECT_THAT(run.rounds, ElementsAre(4, 4, 1));  // the last of 2 steps, but flushed
-    const std::uint64_t met = world.size() == 1 ? 0 : 3;
-    EXPECT_EQ(run.counters.global_reductions, met);
-    EXPECT_EQ(run.counters.collectives, 2 * met);
-    EXPECT_EQ(run.counters.global_bytes, met * (4 * (size + 1) + 8));
-  });
-}
-
 TEST_P(PeriodOfTest, ARoundHasAStepAtLeast) {
   World{ranks()}.run([](transport::World& world) {
     Arrays arrays(world, {size});
@@ -194,22 +180,6 @@ TEST_P(PeriodOfTest, ARoundHasAStepAtLeast) {
     EXPECT_THAT(rondo::test::error_text<std::invalid_argument>(
                     [&] { scheme->begin({.local_samples = 1, .global_samples = 1}); }),
                 HasSubstr("period_of gives round 0 0 steps; it has at least 1"));
-  });
-}
-
-TEST_P(PeriodOfTest, LocalAveragesBeginAnewInEachRound) {
-  World{ranks()}.run([](transport::World& world) {
-    Arrays arrays(world, {size});
-    transport::Communicator alike = world.communicator().split(0);
-    const auto scheme = make_hierarchical(
-        arrays.replica(), make_sgd(size, {}),
-        {.period = 6, .levels = {{2, &alike}}, .period_of = [](const RoundStart&) { return 5; }});
-    for (int index = 0; index < 10; ++index) {
-      const Step step{index, 1, static_cast<std::size_t>(world.size()), 0.125};
-      test::iterate(*scheme, arrays, step, [](std::size_t, float) { return 1.0F; });
-    }
-    // After 2, 4 and 5 steps of each round.
-    EXPECT_EQ(scheme->counters().global_reductions, world.size() == 1 ? 0U : 6U);
   });
 }
 

@@ -62,26 +62,13 @@ std::vector<std::size_t> plan(const std::vector<std::size_t>& sizes, const Bucke
   return counts(plan_buckets(layers_of(sizes), limits));
 }
 
-TEST(BucketPlanTest, NoLayersNeedNoBucket) { EXPECT_THAT(plan({}, {100, 10}), IsEmpty()); }
-
 TEST(BucketPlanTest, FillsBucketsFromTheOutputSide) {
+  EXPECT_THAT(plan({}, {100, 10}), IsEmpty());
   EXPECT_THAT(plan({1, 1, 1, 1, 1}, {2 * word, 0}), ElementsAre(2, 2, 1));
-}
-
-TEST(BucketPlanTest, ZeroBytesGiveEveryLayerABucket) {
-  EXPECT_THAT(plan({1, 1, 1}, {0, 0}), ElementsAre(1, 1, 1));
-}
-
-TEST(BucketPlanTest, HugeLimitsGiveOneBucket) {
+  EXPECT_THAT(plan({1, 1, 1}, {0, 0}), ElementsAre(1, 1, 1)) << "a bucket for every layer";
   EXPECT_THAT(plan({5, 5, 5}, {1000 * word, 1000 * word}), ElementsAre(3));
-}
-
-TEST(BucketPlanTest, LeavesALargeLayerAlone) {
-  EXPECT_THAT(plan({1, 1, 9, 1, 1}, {4 * word, 0}), ElementsAre(2, 1, 2));
-}
-
-TEST(BucketPlanTest, KeepsTheInputSideSmall) {
-  EXPECT_THAT(plan({1, 1, 2, 2, 2}, {100 * word, 3 * word}), ElementsAre(3, 2));
+  EXPECT_THAT(plan({1, 1, 9, 1, 1}, {4 * word, 0}), ElementsAre(2, 1, 2)) << "a large one alone";
+  EXPECT_THAT(plan({1, 1, 2, 2, 2}, {100 * word, 3 * word}), ElementsAre(3, 2)) << "a small end";
 }
 
 // As the planner asks, without ranks.
@@ -303,24 +290,17 @@ TEST(ModelSumsTest, ARankAloneSendsNothing) {
   });
 }
 
-TEST(ClipTest, ShortensToTheLargestNorm) {
-  // A gradient of norm 8, scaled by 1/2, has norm 4.
+// A gradient of norm 8, scaled by 1/2, has norm 4.
+TEST(ClipTest, ShortensToTheLargestNormAndLeavesOthersAsTheyAre) {
   EXPECT_EQ(clip_factor(64.0, 0.5, 1.0), 0.25);
   EXPECT_EQ(clip_factor(64.0, 0.5, 2.0), 0.5);
-}
-
-TEST(ClipTest, LeavesAShortGradientAsItIs) {
   EXPECT_EQ(clip_factor(64.0, 0.5, 4.0), 1.0);
   EXPECT_EQ(clip_factor(64.0, 0.5, 5.0), 1.0);
   EXPECT_EQ(clip_factor(0.0, 0.5, 5.0), 1.0);
-}
-
-TEST(ClipTest, ANormOfZeroClipsNothing) {
-  EXPECT_EQ(clip_factor(1e300, 1.0, 0.0), 1.0);
+  EXPECT_EQ(clip_factor(1e300, 1.0, 0.0), 1.0) << "0 clips nothing";
   EXPECT_EQ(clip_factor(std::numeric_limits<double>::infinity(), 1.0, 0.0), 1.0);
+  EXPECT_EQ(clip_factor(std::nan(""), 1.0, 1.0), 1.0) << "does not hide what is not a number";
 }
-
-TEST(ClipTest, DoesNotHideWhatIsNotANumber) { EXPECT_EQ(clip_factor(std::nan(""), 1.0, 1.0), 1.0); }
 
 }  // namespace
 }  // namespace rondo::sync::reductions_test

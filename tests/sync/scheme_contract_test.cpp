@@ -8,6 +8,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -82,7 +83,7 @@ class SchemeContractTest : public testing::TestWithParam<UnderTest> {
       SharedOptimizer optimizer = GetParam().make_optimizer(11);
       change(replica, optimizer);
       try {
-        static_cast<void>(GetParam().make(replica, optimizer, alone));
+        static_cast<void>(GetParam().make({replica, optimizer, alone}));
       } catch (const std::invalid_argument& error) {
         reason = error.what();
       }
@@ -127,8 +128,14 @@ TEST_P(SchemeContractTest, CountsUpdatesFromWhereTheOptimizersStateBegan) {
   });
 }
 
-TEST_P(SchemeContractTest, RefusesALayerThatIsFinalTwiceOrDoesNotExist) {
+TEST_P(SchemeContractTest, RefusesCallsOutsideAnIterationAndOthersWithinIt) {
   run_alone([](TrainingRun& run) {
+    const std::vector<std::byte> state = run.scheme->save();
+    std::vector<float> parameters(140);
+    std::vector<float> statistics(4);
+    EXPECT_THROW(run.scheme->gradients_final(0), std::logic_error);
+    EXPECT_THROW(run.scheme->finish(), std::logic_error);
+
     run.scheme->begin(run.step());
     run.scheme->gradients_final(1);
 
@@ -136,33 +143,8 @@ TEST_P(SchemeContractTest, RefusesALayerThatIsFinalTwiceOrDoesNotExist) {
         rondo::test::error_text<std::invalid_argument>([&] { run.scheme->gradients_final(1); }),
         HasSubstr("layer layer1 is final for the second time in step 3"));
     EXPECT_THROW(run.scheme->gradients_final(3), std::invalid_argument);
-  });
-}
-
-TEST_P(SchemeContractTest, RefusesToFinishBeforeAllLayersAreFinal) {
-  run_alone([](TrainingRun& run) {
-    run.scheme->begin(run.step());
-    run.scheme->gradients_final(1);
-
     EXPECT_THAT(rondo::test::error_text<std::logic_error>([&] { run.scheme->finish(); }),
                 HasSubstr("layer0"));
-  });
-}
-
-TEST_P(SchemeContractTest, RefusesCallsOutsideAnIteration) {
-  run_alone([](TrainingRun& run) {
-    EXPECT_THROW(run.scheme->gradients_final(0), std::logic_error);
-    EXPECT_THROW(run.scheme->finish(), std::logic_error);
-  });
-}
-
-TEST_P(SchemeContractTest, RefusesCallsInTheMiddleOfAnIteration) {
-  run_alone([](TrainingRun& run) {
-    const std::vector<std::byte> state = run.scheme->save();
-    run.scheme->begin(run.step());
-    std::vector<float> parameters(140);
-    std::vector<float> statistics(4);
-
     EXPECT_THROW(run.scheme->begin(run.step()), std::logic_error);
     EXPECT_THROW(run.scheme->flush(), std::logic_error);
     EXPECT_THROW(static_cast<void>(run.scheme->save()), std::logic_error);
@@ -197,18 +179,15 @@ TEST_P(SchemeContractTest, RefusesAnEvaluationCopyOfAnotherSize) {
 }
 
 TEST_P(SchemeContractTest, RefusesReplicasThatDoNotFitTogether) {
-  EXPECT_EQ(refusal([](Replica&) {}), "accepted");
-  EXPECT_THAT(refusal([](Replica& r) { r.world = nullptr; }), HasSubstr("no world"));
-  EXPECT_THAT(refusal([](Replica& r) { r.gradients = r.gradients.first(10); }),
-              HasSubstr("11 parameters, but 10 gradients"));
-  EXPECT_THAT(refusal([](Replica& r) { r.layers[1].offset = 6; }),
-              HasSubstr("layer1 begins at 6, the one before it ends at 5"));
-  EXPECT_THAT(refusal([](Replica& r) { r.layers[1].groups.slice = nullptr; }),
-              HasSubstr("layer1 has no slice group"));
-  EXPECT_THAT(refusal([](Replica& r) { r.layers[1].size = 5; }),
-              HasSubstr("layers cover 10 of 11 parameters"));
-  EXPECT_THAT(refusal([](Replica& r) { r.slices.counted = {{10, 2}}; }),
-              HasSubstr("it counts 2 elements from 10 on"));
+  const std::vector<std::pair<void (*)(Replica&), const char*>> changes = {
+      {[](Replica&) {}, "accepted"},
+      {[](Replica& r) { r.world = nullptr; }, "no world"},
+      {[](Replica& r) { r.gradients = r.gradients.first(10); }, "11 parameters, but 10 gradients"},
+      {[](Replica& r) { r.layers[1].offset = 6; }, "begins at 6, the one before it ends at 5"},
+      {[](Replica& r) { r.layers[1].groups.slice = nullptr; }, "layer1 has no slice group"},
+      {[](Replica& r) { r.layers[1].size = 5; }, "layers cover 10 of 11 parameters"},
+      {[](Replica& r) { r.slices.counted = {{10, 2}}; }, "it counts 2 elements from 10 on"}};
+  for (const auto& [change, said] : changes) EXPECT_THAT(refusal(change), HasSubstr(said));
 }
 
 TEST_P(SchemeContractTest, RefusesLayersWithoutACommonOuterGroupWhereItIsNeeded) {
@@ -286,12 +265,10 @@ TEST_P(SchemeContractTest, ALostRankIsAnErrorAndTheSchemeCanBeDestroyed) {
     Arrays arrays(world, {50, 30, 60}, 4);
     const auto train = [&] {
       const Scheme scheme =
-          GetParam().make(arrays.replica(), GetParam().make_optimizer(140), world.communicator());
+          GetParam().make({arrays.replica(), GetParam().make_optimizer(140), world.communicator()});
       for (int step = 0; step < 20; ++step) {
-        test::iterate(
-            *scheme, arrays,
-            {.index = step, .local_samples = 1, .global_samples = 3, .learning_rate = 0.1},
-            [](std::size_t, float w) { return w + 1.0F; });
+        test::iterate(*scheme, arrays, test::step_of(world, step),
+                      [](std::size_t, float w) { return w + 1.0F; });
       }
     };
 

@@ -7,14 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include <rondo/sync/cyclic.hpp>
-#include <rondo/sync/hierarchical.hpp>
-#include <rondo/sync/k_step.hpp>
-#include <rondo/sync/lazy.hpp>
 #include <rondo/sync/optimizer.hpp>
-#include <rondo/sync/sharded.hpp>
-#include <rondo/sync/synchronous.hpp>
-#include <rondo/transport/communicator.hpp>
+#include <rondo/sync/period_policy.hpp>
 #include <rondo/transport/element.hpp>
 
 #include "sync/periodic_average.hpp"
@@ -22,165 +16,112 @@
 namespace rondo::sync::test {
 namespace {
 
-using transport::Communicator;
-
-LazyOptions lazy_options(const Replica& replica) {
-  LazyOptions options{.lazy_layers = 2, .probes = {}, .max_interval = 5};
-  for (std::size_t i = 0; i < 2; ++i) {
-    options.probes.push_back({replica.layers[i].offset, replica.layers[i].size - 1});
-  }
-  return options;
-}
+constexpr auto bf16 = transport::ElementType::bf16;
+constexpr SynchronousOptions small_buckets{.bucket_bytes = 1024, .last_bucket_bytes = 512};
+constexpr SynchronousOptions clipped_bf16{
+    .bucket_bytes = 1024, .last_bucket_bytes = 512, .clip_norm = 2.0, .gradient_type = bf16};
+constexpr ReductionMomentum slowmo{.kind = MomentumKind::slowmo, .mu = 0.7F};
 
 /// Rounds of 6 steps, averages of pairs after 2 and 4 of them.
-HierarchicalOptions levels(Communicator& pair, MomentumKind kind, LocalState local_state) {
+KStepOptions levels(const Given& g, MomentumKind kind, LocalState local_state = LocalState::keep) {
   return {.period = 6,
-          .levels = {{2, &pair}},
+          .levels = {{2, &g.pair}},
           .momentum = {.kind = kind, .mu = 0.7F},
           .local_state = local_state,
           .clip_norm = 2.0};
 }
 
 std::unique_ptr<Optimizer> adam(std::size_t size) { return make_adam(size); }
+std::unique_ptr<Optimizer> adamw(std::size_t size) {
+  return make_adamw(size, {.weight_decay = 0.1});
+}
 
 const std::vector<UnderTest> all{
-    {"Synchronous",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_synchronous(replica, optimizer, {1024, 512});
+    {"Synchronous", [](const Given& g) { return g.synchronous(small_buckets); }},
+    {"SynchronousClipped", [](const Given& g) { return g.synchronous({.clip_norm = 2.0}); }},
+    {"SynchronousBf16", [](const Given& g) { return g.synchronous(clipped_bf16); }},
+    {"Sharded", [](const Given& g) { return g.sharded(small_buckets); }},
+    {"ShardedClippedBf16", [](const Given& g) { return g.sharded(clipped_bf16); }, adam},
+    {"Lazy", [](const Given& g) { return g.lazy({.max_interval = 5}); }},
+    {"LazyBf16", [](const Given& g) { return g.lazy({.max_interval = 5, .gradient_type = bf16}); }},
+    {"LazyEveryLayer",
+     [](const Given& g) {
+       return g.lazy({.controller = LazyController::every_layer, .updates_per_iteration = true});
      }},
-    {"SynchronousClipped",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_synchronous(replica, optimizer, {.clip_norm = 2.0});
-     }},
-    {"SynchronousBf16",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_synchronous(replica, optimizer,
-                               {.bucket_bytes = 1024,
-                                .last_bucket_bytes = 512,
-                                .clip_norm = 2.0,
-                                .gradient_type = transport::ElementType::bf16});
-     }},
-    {"Sharded", [](const Replica& replica, SharedOptimizer optimizer,
-                   Communicator&) { return make_sharded(replica, optimizer, {1024, 512}); }},
-    {"ShardedClippedBf16",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_sharded(replica, optimizer,
-                           {.bucket_bytes = 1024,
-                            .last_bucket_bytes = 512,
-                            .clip_norm = 2.0,
-                            .gradient_type = transport::ElementType::bf16});
-     },
-     adam},
-    {"LazyBf16",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       LazyOptions options = lazy_options(replica);
-       options.gradient_type = transport::ElementType::bf16;
-       return make_lazy(replica, optimizer, options);
-     }},
-    {"Lazy", [](const Replica& replica, SharedOptimizer optimizer,
-                Communicator&) { return make_lazy(replica, optimizer, lazy_options(replica)); }},
-    {"KStep", [](const Replica& replica, SharedOptimizer optimizer,
-                 Communicator&) { return make_k_step(replica, optimizer, {.period = 4}); }},
-    {"KStepBf16",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_k_step(replica, optimizer,
-                          {.period = 4, .average_type = transport::ElementType::bf16});
-     }},
-    {"HierarchicalBf16Overlapped",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       HierarchicalOptions options = levels(pair, MomentumKind::classical, LocalState::keep);
-       options.overlap_steps = 1;
-       options.average_type = transport::ElementType::bf16;
-       return make_hierarchical(replica, optimizer, options);
-     }},
+    {"KStep", [](const Given& g) { return g.k_step({.period = 4}); }},
+    {"KStepBf16", [](const Given& g) { return g.k_step({.period = 4, .average_type = bf16}); }},
     {"KStepAdaptive",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_k_step(replica, optimizer,
-                          {.period = 6, .period_of = adaptive(), .sums_losses = true});
-     }},
-    {"HierarchicalChangingPeriod",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       HierarchicalOptions options = levels(pair, MomentumKind::slowmo, LocalState::keep);
-       options.period_of = [](const RoundStart& round) { return 3 + round.index % 3; };
-       return make_hierarchical(replica, optimizer, options);
+     [](const Given& g) {
+       return g.k_step({.period = 6, .period_of = adaptive(), .sums_losses = true});
      }},
     {"KStepOverlapped",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_k_step(replica, optimizer,
-                          {.period = 4,
-                           .momentum = {.kind = MomentumKind::slowmo, .mu = 0.7F},
-                           .overlap_steps = 2});
+     [](const Given& g) {
+       return g.k_step({.period = 4, .momentum = slowmo, .overlap_steps = 2});
      }},
-    {"HierarchicalOverlapped",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       HierarchicalOptions options = levels(pair, MomentumKind::nesterov, LocalState::keep);
-       options.overlap_steps = 9;  // until the next average
-       return make_hierarchical(replica, optimizer, options);
+    {"KStepInFragments",
+     [](const Given& g) {
+       return g.k_step({.period = 4, .momentum = slowmo, .overlap_steps = 1, .fragments = 2});
      },
      adam},
-    {"KStepInFragments",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_k_step(replica, optimizer,
-                          {.period = 4,
-                           .momentum = {.kind = MomentumKind::slowmo, .mu = 0.7F},
-                           .overlap_steps = 1,
-                           .fragments = 2});
+    {"KStepOuterAdam",
+     [](const Given& g) {
+       return g.k_step({.period = 4,
+                        .outer_optimizer = make_adam(g.replica.parameters.size()),
+                        .outer_learning_rate = 0.01,
+                        .overlap_steps = 1});
+     }},
+    {"HierarchicalBf16Overlapped",
+     [](const Given& g) {
+       KStepOptions options = levels(g, MomentumKind::classical);
+       options.overlap_steps = 1;
+       options.average_type = bf16;
+       return g.hierarchical(options);
+     }},
+    {"HierarchicalChangingPeriod",
+     [](const Given& g) {
+       KStepOptions options = levels(g, MomentumKind::slowmo);
+       options.period_of = [](const RoundStart& round) { return 3 + round.index % 3; };
+       return g.hierarchical(options);
+     }},
+    {"HierarchicalOverlapped",
+     [](const Given& g) {
+       KStepOptions options = levels(g, MomentumKind::nesterov);
+       options.overlap_steps = 9;  // until the next average
+       return g.hierarchical(options);
      },
      adam},
     {"HierarchicalInFragmentsBf16",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       HierarchicalOptions options = levels(pair, MomentumKind::nesterov, LocalState::keep);
+     [](const Given& g) {
+       KStepOptions options = levels(g, MomentumKind::nesterov);
        options.fragments = 2;
-       options.average_type = transport::ElementType::bf16;
-       return make_hierarchical(replica, optimizer, options);
-     }},
-    {"KStepOuterAdam",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_k_step(replica, optimizer,
-                          {.period = 4,
-                           .outer_optimizer = make_adam(replica.parameters.size()),
-                           .outer_learning_rate = 0.01,
-                           .overlap_steps = 1});
+       options.average_type = bf16;
+       return g.hierarchical(options);
      }},
     {"HierarchicalClassical",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       return make_hierarchical(replica, optimizer,
-                                levels(pair, MomentumKind::classical, LocalState::keep));
-     }},
+     [](const Given& g) { return g.hierarchical(levels(g, MomentumKind::classical)); }},
     {"HierarchicalNesterov",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       return make_hierarchical(replica, optimizer,
-                                levels(pair, MomentumKind::nesterov, LocalState::keep));
-     },
-     adam},
+     [](const Given& g) { return g.hierarchical(levels(g, MomentumKind::nesterov)); }, adam},
     {"HierarchicalSlowmo",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       return make_hierarchical(replica, optimizer,
-                                levels(pair, MomentumKind::slowmo, LocalState::average));
+     [](const Given& g) {
+       return g.hierarchical(levels(g, MomentumKind::slowmo, LocalState::average));
      },
      adam},
     {"HierarchicalDiloco",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator& pair) {
-       return make_hierarchical(replica, optimizer,
-                                levels(pair, MomentumKind::diloco, LocalState::reset));
+     [](const Given& g) {
+       return g.hierarchical(levels(g, MomentumKind::diloco, LocalState::reset));
      },
-     [](std::size_t size) { return make_adamw(size, {.weight_decay = 0.1}); }},
+     adamw},
     // With a fixed delay, arrivals do not depend on the clock. With means, the content of a push
     // decides how it is scaled.
     {"Cyclic",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_cyclic(
-           replica, optimizer,
-           {.delay = Delay::fixed, .scaling = PushScaling::mean, .epoch_samples = 18});
+     [](const Given& g) {
+       return g.cyclic({.delay = Delay::fixed, .scaling = PushScaling::mean, .epoch_samples = 18});
      }},
     {"WarmUp",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) {
-       return make_warm_up(make_synchronous(replica, optimizer),
-                           make_k_step(replica, optimizer, {.period = 4}), 3);
-     }},
+     [](const Given& g) { return make_warm_up(g.synchronous(), g.k_step({.period = 4}), 3); }},
     {"PeriodicAverage",
-     [](const Replica& replica, SharedOptimizer optimizer, Communicator&) -> Scheme {
-       return std::make_unique<PeriodicAverage>(replica, optimizer, 4);
+     [](const Given& g) -> Scheme {
+       return std::make_unique<PeriodicAverage>(g.replica, g.optimizer, 4);
      }},
 };
 

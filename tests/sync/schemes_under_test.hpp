@@ -13,22 +13,18 @@
 #include <gtest/gtest.h>
 
 #include <rondo/sync/optimizer.hpp>
-#include <rondo/sync/replica.hpp>
 #include <rondo/sync/update_scheme.hpp>
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/world.hpp>
 
 #include "sync/arrays.hpp"
+#include "sync/given.hpp"
 
 namespace rondo::sync::test {
 
-using Scheme = std::unique_ptr<UpdateScheme>;
-using SharedOptimizer = std::shared_ptr<Optimizer>;
-
 struct UnderTest {
   std::string name;
-  /// `pair` are two of the ranks, for schemes with levels.
-  Scheme (*make)(const Replica& replica, SharedOptimizer optimizer, transport::Communicator& pair);
+  Scheme (*make)(const Given& given);
   std::unique_ptr<Optimizer> (*make_optimizer)(std::size_t size) = [](std::size_t size) {
     return make_sgd(size, {.momentum = 0.5F, .weight_decay = 0.25F});
   };
@@ -49,7 +45,8 @@ class TrainingRun {
         pair_(world.communicator().split(world.rank() / 2)),
         arrays(world, sizes, 4) {
     std::ranges::fill(arrays.parameters, 1.0F);
-    scheme = tested.make(arrays.replica(), tested.make_optimizer(arrays.parameters.size()), pair_);
+    scheme =
+        tested.make({arrays.replica(), tested.make_optimizer(arrays.parameters.size()), pair_});
   }
 
   [[nodiscard]] Step step() const {
@@ -64,10 +61,14 @@ class TrainingRun {
   void iterate() {
     const auto rank = static_cast<float>(world_.rank());
     for (float& statistic : arrays.statistics) statistic = 0.9F * statistic + rank;
-    test::iterate(*scheme, arrays, step(), [&](std::size_t i, float w) {
-      if (i == 0) scheme->add_loss(8.0 / (1 + done) + rank);
-      return 0.3F * w + 0.7F * static_cast<float>(done % 3) - rank + 0.01F * static_cast<float>(i);
-    });
+    test::iterate(
+        *scheme, arrays, step(),
+        [&](std::size_t i, float w) {
+          if (i == 0) scheme->add_loss(8.0 / (1 + done) + rank);
+          return 0.3F * w + 0.7F * static_cast<float>(done % 3) - rank +
+                 0.01F * static_cast<float>(i);
+        },
+        rotation);
     ++done;
   }
 
@@ -102,6 +103,7 @@ class TrainingRun {
   Scheme scheme;
   int done = 0;
   int optimizer_start = 0;
+  std::size_t rotation = 0;  ///< of the order in which layers become final
 };
 
 }  // namespace rondo::sync::test

@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
-#include <memory>
 #include <numeric>
-#include <random>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -48,23 +44,8 @@ Step step_of(int index, std::size_t local, std::size_t global) {
   return {.index = index, .local_samples = local, .global_samples = global, .learning_rate = 0.125};
 }
 
-/// The sum of the gradients of samples [first, last), as a model's backward would leave it.
-void fill_gradients(Arrays& arrays, int first, int last, int step) {
-  for (std::size_t i = 0; i < arrays.gradients.size(); ++i) {
-    arrays.gradients[i] = 0.0F;
-    for (int s = first; s < last; ++s) arrays.gradients[i] += gradient_of(s, step, i);
-  }
-}
-
-std::vector<std::size_t> backward_order() {
-  std::vector<std::size_t> order(layer_sizes.size());
-  std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  return order;
-}
-
 /// Trains on `samples` samples that are shared among the ranks; returns the parameters.
-std::vector<float> train(transport::World& world, int samples,
-                         const std::vector<std::size_t>& order = backward_order()) {
+std::vector<float> train(transport::World& world, int samples) {
   Arrays arrays(world, layer_sizes);
   std::ranges::fill(arrays.parameters, 1.0F);
   const auto scheme =
@@ -72,15 +53,13 @@ std::vector<float> train(transport::World& world, int samples,
   const int first = samples * world.rank() / world.size();
   const int last = samples * (world.rank() + 1) / world.size();
   for (int step = 0; step < steps; ++step) {
-    scheme->begin(
-        step_of(step, static_cast<std::size_t>(last - first), static_cast<std::size_t>(samples)));
-    for (std::size_t layer = 0; layer < arrays.layers(); ++layer) scheme->make_ready(layer);
-    fill_gradients(arrays, first, last, step);
-    for (const std::size_t layer : order) {
-      scheme->gradients_final(layer);
-      world.progress();
-    }
-    scheme->finish();
+    const Step shared =
+        step_of(step, static_cast<std::size_t>(last - first), static_cast<std::size_t>(samples));
+    test::iterate(*scheme, arrays, shared, [&](std::size_t i, float) {
+      float sum = 0.0F;
+      for (int s = first; s < last; ++s) sum += gradient_of(s, step, i);
+      return sum;
+    });
   }
   return {arrays.parameters.begin(), arrays.parameters.end()};
 }
@@ -116,83 +95,17 @@ TEST_P(SynchronousTest, EqualsPlainSgdOverTheWholeBatch) {
   });
 }
 
-TEST_P(SynchronousTest, DoesNotDependOnTheOrderInWhichLayersBecomeFinal) {
-  World{ranks()}.run([](transport::World& world) {
-    std::vector<std::size_t> order = backward_order();
-    std::swap(order[0], order[1]);
-    std::ranges::rotate(order, order.begin() + world.rank() % 3);  // and not the same on all ranks
-
-    EXPECT_THAT(train(world, 8, order), ElementsAreArray(expected(8)));
-  });
-}
-
-TEST_P(SynchronousTest, LeavesTheSameBitsOnEveryRank) {
-  World{ranks()}.run([](transport::World& world) {
-    Arrays arrays(world, {10'007});
-    const auto scheme = make_synchronous(arrays.replica(), make_sgd(10'007, {}));
-    std::mt19937 generator(static_cast<unsigned>(world.rank()));
-    std::normal_distribution<float> normal;
-    std::ranges::generate(arrays.gradients, [&] { return normal(generator); });
-
-    scheme->begin(step_of(0, 1, static_cast<std::size_t>(world.size())));
-    scheme->gradients_final(0);
-    scheme->finish();
-
-    std::vector<float> all(10'007U * static_cast<std::size_t>(world.size()));
-    world.communicator().allgather(scheme->replicated().at(0), std::span(all)).wait();
-    for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], arrays.parameters[i % 10'007]);
-  });
-}
-
-TEST_P(SynchronousTest, CountsAReductionPerIterationAndACollectivePerBucket) {
-  World{ranks()}.run([](transport::World& world) {
-    Arrays arrays(world, {100, 100, 100});
-    const auto scheme = make_synchronous(arrays.replica(), make_sgd(300, {}), {400, 0});
-
-    for (int step = 0; step < 5; ++step) {
-      scheme->begin(step_of(step, 1, 8));
-      for (const std::size_t layer : {2U, 1U, 0U}) scheme->gradients_final(layer);
-      scheme->finish();
-    }
-
-    const bool alone = world.size() == 1;
-    EXPECT_EQ(scheme->counters().global_reductions, alone ? 0U : 5U);
-    EXPECT_EQ(scheme->counters().collectives, alone ? 0U : 15U);
-    EXPECT_EQ(scheme->counters().local_reductions, 0U);
-    EXPECT_EQ(scheme->counters().evaluation_reductions, 0U);
-    EXPECT_EQ(world.counters().operations, alone ? 0U : 15U);
-  });
-}
-
-// The closed form of an allreduce in arenas: each rank loads (P-1)/P of the bytes and stores as
-// many; over all ranks 2 (P-1) times the gradients.
-TEST_P(SynchronousTest, MovesTwiceTheGradientsOfEveryOtherRank) {
-  World{ranks()}.run([](transport::World& world) {
-    Arrays arrays(world, {20'000, 5'000});
-    const auto scheme = make_synchronous(arrays.replica(), make_sgd(25'000, {}), {4096, 4096});
-
-    scheme->begin(step_of(0, 1, 8));
-    for (const std::size_t layer : {1U, 0U}) scheme->gradients_final(layer);
-    scheme->finish();
-
-    std::vector<std::int64_t> moved{static_cast<std::int64_t>(world.counters().moved_bytes())};
-    world.communicator().allreduce(std::span(moved)).wait();
-    EXPECT_EQ(moved[0], 2 * (world.size() - 1) * 25'000 * 4);
-  });
-}
-
 TEST_P(SynchronousTest, ReducesALayerOverItsOwnGroup) {
   World{ranks()}.run([](transport::World& world) {
     transport::Communicator alone = world.communicator().split(world.rank());
     Arrays arrays(world, {5, 5});
-    std::ranges::fill(arrays.gradients, 1.0F);
     Replica replica = arrays.replica();
     replica.layers[0].groups.slice = &alone;
     const auto scheme = make_synchronous(replica, make_sgd(10, {.momentum = 0.0F}));
 
-    scheme->begin({.index = 0, .local_samples = 1, .global_samples = 1, .learning_rate = 1.0});
-    for (const std::size_t layer : {1U, 0U}) scheme->gradients_final(layer);
-    scheme->finish();
+    test::iterate(*scheme, arrays,
+                  {.index = 0, .local_samples = 1, .global_samples = 1, .learning_rate = 1.0},
+                  [](std::size_t, float) { return 1.0F; });
 
     EXPECT_THAT(std::span(arrays.parameters).first(5), Each(-1.0F));
     EXPECT_THAT(std::span(arrays.parameters).last(5), Each(static_cast<float>(-world.size())));
@@ -230,18 +143,13 @@ SynchronousOptions in_bf16() {
 /// The parameters after a step of plain SGD at rate 0.125 from 0, by gradients `of` rank and
 /// element.
 template <typename Gradient>
-std::vector<float> one_step(transport::World& world, const SynchronousOptions& options, Gradient of,
-                            SchemeCounters* counters = nullptr) {
+std::vector<float> one_step(transport::World& world, const SynchronousOptions& options,
+                            Gradient of) {
   Arrays arrays(world, layer_sizes);
   const auto scheme =
       make_synchronous(arrays.replica(), make_sgd(arrays.parameters.size(), {}), options);
-  scheme->begin(step_of(0, 1, 1));
-  for (std::size_t i = 0; i < arrays.gradients.size(); ++i) {
-    arrays.gradients[i] = of(world.rank(), i);
-  }
-  for (const std::size_t layer : backward_order()) scheme->gradients_final(layer);
-  scheme->finish();
-  if (counters != nullptr) *counters = scheme->counters();
+  test::iterate(*scheme, arrays, step_of(0, 1, 1),
+                [&](std::size_t i, float) { return of(world.rank(), i); });
   return {arrays.parameters.begin(), arrays.parameters.end()};
 }
 
@@ -272,36 +180,6 @@ TEST_P(SynchronousTest, RoundsOtherGradientsAndSumsOnce) {
       ASSERT_NEAR(rounded[i] / exact[i], 1.0, tolerance) << "element " << i;
     }
     EXPECT_EQ(rounded == exact, world.size() == 1);
-  });
-}
-
-TEST_P(SynchronousTest, LeavesTheSameBitsOnEveryRankInBf16) {
-  World{ranks()}.run([](transport::World& world) {
-    const std::vector<float> own = one_step(world, in_bf16(), long_gradient);
-    std::vector<float> all(own.size() * static_cast<std::size_t>(world.size()));
-    world.communicator().allgather(std::span<const float>(own), std::span(all)).wait();
-    for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], own[i % own.size()]);
-  });
-}
-
-TEST_P(SynchronousTest, CountsAndMovesHalfTheBytesInBf16) {
-  World{ranks()}.run([](transport::World& world) {
-    const auto run = [&](const SynchronousOptions& options) {
-      SchemeCounters counters;
-      const std::uint64_t before = world.counters().moved_bytes();
-      static_cast<void>(one_step(world, options, long_gradient, &counters));
-      std::vector<std::int64_t> moved{
-          static_cast<std::int64_t>(world.counters().moved_bytes() - before)};
-      world.communicator().allreduce(std::span(moved)).wait();
-      return std::pair(counters, moved[0]);
-    };
-    const auto [full, full_moved] = run(small_buckets);
-    const auto [half, half_moved] = run(in_bf16());
-
-    EXPECT_EQ(2 * half.global_bytes, full.global_bytes);
-    EXPECT_EQ(2 * half_moved, full_moved);
-    EXPECT_EQ(half.collectives, full.collectives);
-    EXPECT_EQ(half.global_reductions, full.global_reductions);
   });
 }
 
@@ -346,13 +224,8 @@ std::vector<float> step(transport::World& world, const std::vector<float>& gradi
   const auto scheme =
       make_synchronous(arrays.replica(), make_sgd(gradient.size(), {.momentum = 0.0F}),
                        {.bucket_bytes = 0, .last_bucket_bytes = 0, .clip_norm = clip_norm});
-  scheme->begin({.index = 0,
-                 .local_samples = 1,
-                 .global_samples = static_cast<std::size_t>(world.size()),
-                 .learning_rate = 1.0});
-  std::ranges::copy(gradient, arrays.gradients.begin());
-  for (std::size_t layer = arrays.layers(); layer-- > 0;) scheme->gradients_final(layer);
-  scheme->finish();
+  test::iterate(*scheme, arrays, test::step_of(world, 0, {.rate = 1.0}),
+                [&](std::size_t i, float) { return gradient[i]; });
   return {arrays.parameters.begin(), arrays.parameters.end()};
 }
 
@@ -390,15 +263,13 @@ TEST(SynchronousClipSlicesTest, ClipsByTheNormOfTheWholeModel) {
     if (position == 0) replica.slices.counted = {{0, 3}};
     const auto scheme =
         make_synchronous(replica, make_sgd(3, {.momentum = 0.0F}), {.clip_norm = 3.5});
-    scheme->begin({.index = 0, .local_samples = 1, .global_samples = 2, .learning_rate = 1.0});
     // The mean over two samples is 4, (2, 2), (3, 4): its norm is 7. Layer 0 adds up over all
     // ranks.
-    arrays.gradients[0] = 2.0F;
-    arrays.gradients[1] = position == 0 ? 2.0F : 3.0F;
-    arrays.gradients[2] = position == 0 ? 2.0F : 4.0F;
-    scheme->gradients_final(1);
-    scheme->gradients_final(0);
-    scheme->finish();
+    const std::vector<float> gradient =
+        position == 0 ? std::vector{2.0F, 2.0F, 2.0F} : std::vector{2.0F, 3.0F, 4.0F};
+    test::iterate(*scheme, arrays,
+                  {.index = 0, .local_samples = 1, .global_samples = 2, .learning_rate = 1.0},
+                  [&](std::size_t i, float) { return gradient[i]; });
 
     EXPECT_THAT(arrays.parameters, position == 0 ? ElementsAre(-2.0F, -1.0F, -1.0F)
                                                  : ElementsAre(-2.0F, -1.5F, -2.0F));

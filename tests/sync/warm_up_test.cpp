@@ -2,7 +2,6 @@
 
 #include <rondo/sync/update_scheme.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -200,11 +199,10 @@ TEST(WarmUpTest, RefusesTheStateOfSomethingElse) {
 
 TEST(WarmUpTest, RefusesWhatCannotRun) {
   std::vector<std::string> calls;
+  const auto scheme = [&] { return std::make_unique<RecordingScheme>("a", calls); };
 
-  EXPECT_THROW((void)make_warm_up(nullptr, std::make_unique<RecordingScheme>("b", calls), 1),
-               std::invalid_argument);
-  EXPECT_THROW((void)make_warm_up(std::make_unique<RecordingScheme>("a", calls), nullptr, 1),
-               std::invalid_argument);
+  EXPECT_THROW((void)make_warm_up(nullptr, scheme(), 1), std::invalid_argument);
+  EXPECT_THROW((void)make_warm_up(scheme(), nullptr, 1), std::invalid_argument);
   EXPECT_THROW((void)Recorded(-1), std::invalid_argument);
 }
 
@@ -223,26 +221,19 @@ TEST(WarmUpTest, RefusesADividedOptimizerToBeginWith) {
 
 /// One iteration whose gradients depend on the parameters and the step.
 void iterate(UpdateScheme& scheme, Arrays& arrays, int index) {
-  scheme.begin({.index = index, .local_samples = 1, .global_samples = 2, .learning_rate = 0.1});
-  for (std::size_t i = 0; i < arrays.gradients.size(); ++i) {
-    arrays.gradients[i] = arrays.parameters[i] * 0.3F + static_cast<float>(index) * 0.7F;
-  }
-  for (std::size_t layer = arrays.layers(); layer-- > 0;) scheme.gradients_final(layer);
-  scheme.finish();
+  test::iterate(scheme, arrays,
+                {.index = index, .local_samples = 1, .global_samples = 2, .learning_rate = 0.1},
+                [&](std::size_t, float w) { return w * 0.3F + static_cast<float>(index) * 0.7F; });
 }
 
-/// Synchronous for two steps, then synchronous in other buckets, with one optimizer.
-std::unique_ptr<UpdateScheme> make_twice_synchronous(Arrays& arrays) {
-  const std::shared_ptr<Optimizer> sgd = make_sgd(arrays.parameters.size(), {});
-  return make_warm_up(make_synchronous(arrays.replica(), sgd),
-                      make_synchronous(arrays.replica(), sgd, {64, 16}), 2);
-}
-
+// Synchronous for two steps, then synchronous in other buckets, with one optimizer.
 TEST(WarmUpTest, ASharedOptimizerKeepsItsMomenta) {
   rondo::test::World{2}.run([](transport::World& world) {
     Arrays arrays(world, {50, 60});
     Arrays others(world, {50, 60});
-    const auto warm_up = make_twice_synchronous(arrays);
+    const std::shared_ptr<Optimizer> sgd = make_sgd(110, {});
+    const auto warm_up = make_warm_up(make_synchronous(arrays.replica(), sgd),
+                                      make_synchronous(arrays.replica(), sgd, {64, 16}), 2);
     const auto throughout = make_synchronous(others.replica(), make_sgd(110, {}));
 
     for (int i = 0; i < 5; ++i) {
@@ -253,28 +244,6 @@ TEST(WarmUpTest, ASharedOptimizerKeepsItsMomenta) {
     EXPECT_THAT(arrays.parameters, ElementsAreArray(others.parameters));
     EXPECT_EQ(warm_up->counters().global_reductions, 5U);
     EXPECT_EQ(warm_up->counters().global_bytes, throughout->counters().global_bytes);
-  });
-}
-
-TEST(WarmUpTest, ARestoredRunGoesOnWithTheSameBits) {
-  rondo::test::World{2}.run([](transport::World& world) {
-    for (const int before : {1, 2, 3}) {  // within the warm-up, at its end, after it
-      Arrays arrays(world, {50, 60});
-      Arrays others(world, {50, 60});
-      const auto scheme = make_twice_synchronous(arrays);
-      const auto other = make_twice_synchronous(others);
-      for (int i = 0; i < before; ++i) iterate(*scheme, arrays, i);
-
-      std::ranges::copy(arrays.parameters, others.parameters.begin());
-      other->restore(scheme->save());
-      for (int i = before; i < 5; ++i) {
-        iterate(*scheme, arrays, i);
-        iterate(*other, others, i);
-      }
-
-      EXPECT_THAT(others.parameters, ElementsAreArray(arrays.parameters));
-      EXPECT_EQ(other->save(), scheme->save());
-    }
   });
 }
 

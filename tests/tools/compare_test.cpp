@@ -229,11 +229,6 @@ TEST_F(CompareTest, LetsNobodyElseCompareInItsFolder) {
   expect_refused(compare(endless), 2, "another rondo compare runs in");
 }
 
-TEST_F(CompareTest, IsNotStartedByALauncher) {
-  expect_refused(rondo(arguments(two_by_two), {{"RONDO_RANK", "0"}}), 2,
-                 "start it without a launcher");
-}
-
 TEST_F(CompareTest, TakesAFileThatStandsBehindAListOrASetting) {
   const fs::path config = folder().parent_path() / "experiment.toml";
   const Words rest = {config, "--folder", folder(), "--dry-run"};

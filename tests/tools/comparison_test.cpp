@@ -33,12 +33,6 @@ using testing::StartsWith;
 
 // The schemes that `rondo compare` reads from --schemes.
 
-std::vector<std::string> labels(const std::vector<std::string>& lists) {
-  std::vector<std::string> labels;
-  for (const SchemeItem& item : parse_scheme_items(lists)) labels.push_back(item.label);
-  return labels;
-}
-
 // The problem with `item`.
 std::string complaint(const std::string& item) {
   return rondo::test::error_text<UsageError>(
@@ -72,17 +66,14 @@ TEST(SchemeItemTest, HasALabelAndSettings) {
               ElementsAre("update.scheme=lazy", "update.max_interval=4"));
 }
 
-TEST(SchemeItemTest, KeepsColonsAndCommasInQuotesAndBracketsTogether) {
+// Colons and commas in quotes and brackets stay together.
+TEST(SchemeItemTest, IsSplitFromListsAtCommas) {
   const auto items =
-      parse_scheme_items({"lazy:transport.fabric='ucx:tcp,sm',k_step:data.shape=[8,8,1]"});
-  ASSERT_EQ(items.size(), 2U);
-  EXPECT_THAT(items[0].settings,
-              ElementsAre("update.scheme=lazy", "transport.fabric='ucx:tcp,sm'"));
-  EXPECT_THAT(items[1].settings, ElementsAre("update.scheme=k_step", "data.shape=[8,8,1]"));
-}
-
-TEST(SchemeItemTest, JoinsSeveralLists) {
-  EXPECT_THAT(labels({"a,b:x=1", " c "}), ElementsAre("a", "b-x=1", "c"));
+      parse_scheme_items({"lazy:transport.fabric='ucx:tcp,sm',k_step:data.shape=[8,8,1]", " c "});
+  ASSERT_EQ(items.size(), 3U);
+  EXPECT_EQ(items[0].settings.back(), "transport.fabric='ucx:tcp,sm'");
+  EXPECT_EQ(items[1].settings.back(), "data.shape=[8,8,1]");
+  EXPECT_EQ(items[2].label, "c");
 }
 
 struct Mistake {
@@ -186,41 +177,27 @@ TEST_F(RunRecordTest, TellsWhichBytesWereNotRecorded) {
   EXPECT_EQ(record.epochs[1].local_bytes, 32.0);
 }
 
-TEST_F(RunRecordTest, PassesOverDamagedLines) {
-  const RunRecord record = read("{\"event\": \"epo\n\n[1]\n\"epoch\"\n{\"event\": 7}\n" +
-                                epoch_line(50.0, 2.0) + R"({"event": "end", "rea)");
-  EXPECT_EQ(record.epochs.size(), 1U);
+// A value of the wrong type counts as absent.
+TEST_F(RunRecordTest, PassesOverDamagedLinesAndValues) {
+  const RunRecord record = read(
+      "{\"event\": \"epo\n\n[1]\n\"epoch\"\n{\"event\": 7}\n" + epoch_line(50.0, 2.0) +
+      R"({"event":"epoch","accuracy":null,"seconds":"long"})" + "\n" + R"({"event": "end", "rea)");
+  ASSERT_EQ(record.epochs.size(), 2U);
+  EXPECT_TRUE(std::isnan(record.epochs[1].accuracy));
+  EXPECT_EQ(record.epochs[1].seconds, 0.0);
   EXPECT_FALSE(record.completed());
-}
-
-TEST_F(RunRecordTest, TakesAValueOfTheWrongTypeForAbsent) {
-  const RunRecord record = read(R"({"event":"epoch","accuracy":null,"seconds":"long"})");
-  EXPECT_TRUE(std::isnan(record.epochs.at(0).accuracy));
-  EXPECT_EQ(record.epochs.at(0).seconds, 0.0);
-}
-
-TEST_F(RunRecordTest, IsEmptyWithoutAFile) {
-  const RunRecord record = read_run_record(folder_.path() / "none");
-  EXPECT_FALSE(record.start.has_value());
-  EXPECT_FALSE(record.completed());
-}
-
-TEST_F(RunRecordTest, CountsARunThatWasStoppedByMaxStepsAsCompleted) {
-  const std::string begun = start() + epoch_line(50.0, 2.0);
-  EXPECT_TRUE(read(begun + end_line("max_steps")).completed());
-  EXPECT_FALSE(read(begun + end_line("the loss became NaN")).completed());
-  EXPECT_FALSE(read(start() + end_line("completed")).completed());
-}
-
-TEST_F(RunRecordTest, FindsNothingInAnAbsentFolder) {
-  EXPECT_EQ(find_run(folder_.path() / "none", wanted_).state, RunState::absent);
+  EXPECT_FALSE(read_run_record(folder_.path() / "none").start.has_value());
 }
 
 TEST_F(RunRecordTest, FindsTheSameRunCompletedOrNot) {
   const std::string begun = start() + epoch_line(50.0, 2.0);
-  EXPECT_EQ(find(begun).state, RunState::incomplete);
-  EXPECT_EQ(find(begun + end_line("completed")).state, RunState::completed);
+  EXPECT_EQ(find_run(folder_.path() / "none", wanted_).state, RunState::absent);
   EXPECT_EQ(find("").state, RunState::incomplete);
+  EXPECT_EQ(find(begun).state, RunState::incomplete);
+  EXPECT_EQ(find(begun + end_line("the loss became NaN")).state, RunState::incomplete);
+  EXPECT_EQ(find(start() + end_line("completed")).state, RunState::incomplete);
+  EXPECT_EQ(find(begun + end_line("max_steps")).state, RunState::completed);
+  EXPECT_EQ(find(begun + end_line("completed")).state, RunState::completed);
 }
 
 TEST_F(RunRecordTest, NamesTheFirstKeyThatDiffers) {
@@ -234,16 +211,12 @@ TEST_F(RunRecordTest, NamesTheFirstKeyThatDiffers) {
 
 TEST_F(RunRecordTest, TellsOtherRanksThreadsAndNodesApart) {
   const std::string begun = start();
-  wanted_.placement.cores.resize(3);
-  EXPECT_EQ(find(begun).difference, "the number of ranks is 2, would be 3");
-
-  wanted_.placement.cores.resize(2);
-  wanted_.placement.threads = 4;
-  EXPECT_EQ(find(begun).difference, "the number of threads is 1, would be 4");
-
-  wanted_.placement.threads = 1;
   wanted_.fabric.fake_nodes = 2;
   EXPECT_EQ(find(begun).difference, "the number of nodes is 1, would be 2");
+  wanted_.placement.threads = 4;
+  EXPECT_EQ(find(begun).difference, "the number of threads is 1, would be 4");
+  wanted_.placement.cores.resize(3);
+  EXPECT_EQ(find(begun).difference, "the number of ranks is 2, would be 3");
 }
 
 TEST_F(RunRecordTest, LooksAtConfigTomlWhenTheRunHasNotBegun) {
@@ -303,11 +276,19 @@ TEST_F(RunRecordTest, RemovesTheFilesOfARunAndNoOthers) {
                            "flight-rank0.json", "mine.txt"}) {
     folder_.write(name, "text");
   }
-  fs::create_directories(folder_.path() / "checkpoints" / "step-4");
+  const fs::path checkpoints = folder_.path() / "checkpoints";
+  fs::create_directories(checkpoints / "step-4");
   folder_.write("checkpoints/step-4/manifest.json", "text");
-  fs::create_directories(folder_.path() / "checkpoints" / "step-6.unfinished");
+  fs::create_directories(checkpoints / "step-6.unfinished");
+  folder_.write("checkpoints/mine.txt", "text");
+
   remove_run(folder_.path());
   remove_run(folder_.path() / "none");
+
+  EXPECT_TRUE(fs::exists(checkpoints / "mine.txt"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints), {}), 1);
+  fs::remove(checkpoints / "mine.txt");
+  remove_run(folder_.path());
   EXPECT_TRUE(fs::exists(folder_.path() / "mine.txt"));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), {}), 1);
 }
@@ -325,14 +306,6 @@ TEST_F(RunRecordTest, RemovesNothingOfARunThatIsBeingTrained) {
   trainer.reset();
   remove_run(folder_.path());
   EXPECT_FALSE(fs::exists(folder_.path() / "metrics.jsonl"));
-}
-
-TEST_F(RunRecordTest, LeavesWhatIsNoCheckpointAmongCheckpoints) {
-  fs::create_directories(folder_.path() / "checkpoints" / "step-4");
-  folder_.write("checkpoints/mine.txt", "text");
-  remove_run(folder_.path());
-  EXPECT_TRUE(fs::exists(folder_.path() / "checkpoints" / "mine.txt"));
-  EXPECT_FALSE(fs::exists(folder_.path() / "checkpoints" / "step-4"));
 }
 
 // The numbers that `rondo compare` computes from runs, and how its tables show them.

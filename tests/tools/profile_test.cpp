@@ -33,17 +33,8 @@ StepProfile profile_of(int steps) {
   for (int step = 1; step <= steps; ++step) {
     const StepProfile::Step whole(&profile, step);
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-      {
-        const StepProfile::Part part(&profile, "forward", "conv1");
-      }
-      {
-        const StepProfile::Part part(&profile, "backward_parameters", "conv1");
-      }
-      {
-        const StepProfile::Part part(&profile, "backward_input", "conv1");
-      }
-      {
-        const StepProfile::Part part(&profile, "exchange", "conv1");
+      for (const char* pass : {"forward", "backward_parameters", "backward_input", "exchange"}) {
+        const StepProfile::Part part(&profile, pass, "conv1");
       }
     }
   }

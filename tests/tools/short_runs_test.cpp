@@ -92,14 +92,6 @@ TEST_F(FindRateTest, KnowsThatALossThatIsNoNumberDiverges) {
   EXPECT_NEAR(sweep["diverged_at"].get<double>() / std::pow(10.0, 27.0 + steps), 1.0, 1e-6);
 }
 
-TEST_F(FindRateTest, LeavesNoModel) {
-  const Ended ended = run("find-rate", {"--steps", "10", "--set", "checkpoint.every_steps=1",
-                                        "--set", "checkpoint.best=true"});
-
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_FALSE(fs::exists(folder() / "checkpoints"));
-}
-
 // Its ranks had no standard output.
 TEST_F(FindRateTest, SweepsWhereItsOutputIsClosed) {
   const Ended ended = rondo_redirected(">&-", words_of("find-rate", {"--steps", "10"}));
@@ -124,8 +116,10 @@ TEST_F(FindRateTest, WritesWhatItHasMeasuredWhenItIsStopped) {
   EXPECT_FALSE(fs::exists(folder() / "checkpoints"));
 }
 
-TEST_F(FindRateTest, EvaluatesNothing) {
-  const Ended ended = run("find-rate", {"--from", "1e-4", "--to", "1e-3", "--steps", "10"});
+TEST_F(FindRateTest, EvaluatesNothingAndLeavesNoModel) {
+  const Ended ended =
+      run("find-rate", {"--from", "1e-4", "--to", "1e-3", "--steps", "10", "--set",
+                        "checkpoint.every_steps=1", "--set", "checkpoint.best=true"});
 
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(events("step").size(), 10U);
@@ -134,6 +128,7 @@ TEST_F(FindRateTest, EvaluatesNothing) {
   EXPECT_EQ(events("end")[0]["reason"], "max_steps");
   EXPECT_EQ(events("end")[0]["samples"], 320);
   EXPECT_FALSE(fs::exists(folder() / "model.safetensors"));
+  EXPECT_FALSE(fs::exists(folder() / "checkpoints"));
 }
 
 TEST_F(FindRateTest, IsShownByAReport) {

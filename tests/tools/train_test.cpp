@@ -154,13 +154,6 @@ TEST_F(TrainTest, TakesFakeNodesFromTheConfiguration) {
   EXPECT_EQ(first_event()["nodes"], 2);
 }
 
-TEST_F(TrainTest, WritesPlainLinesWhenNotOnATerminal) {
-  const Ended ended = train({"-n", "2"});
-  EXPECT_THAT(lines(ended.out), Contains(HasSubstr("epoch 2/2: loss")));
-  EXPECT_THAT(lines(ended.out), Contains(HasSubstr("step 4/4")));
-  EXPECT_THAT(ended.out, testing::Not(HasSubstr("\r")));
-}
-
 TEST_F(TrainTest, SaysTheSameNumberOfEpochsEverywhere) {
   const Ended ended = train({"-n", "1", "--set", "train.epochs=90", "--set", "train.max_steps=6"});
   EXPECT_THAT(lines(ended.out), Contains(HasSubstr("epoch 1/2  step 4/4")));
@@ -327,12 +320,6 @@ TEST_F(TrainTest, TrainsWithinTheMemoryLimit) {
   EXPECT_THAT(file("config.toml"), HasSubstr("memory_limit = 67108864"));
 }
 
-TEST_F(TrainTest, PrintsAConfigurationErrorOnceUnderRondoRun) {
-  const Ended ended = rondo(under_run({"--set", "train.epoch=1"}));
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("epochs")));
-}
-
 // Another rank may have more cores, so that rank 0 may have nothing to say.
 TEST_F(TrainTest, ARankSaysThatItHasFewerCoresThanThreads) {
   const Ended ended = rondo({"train", "--threads", "4096", config()},
@@ -364,9 +351,8 @@ TEST_F(TrainTest, RefusesTheFolderOfAnotherRun) {
   leave("metrics.jsonl", "{}\n");
   expect_refused(train({"-n", "2"}), 2, "choose another folder, or remove it");
   EXPECT_EQ(file("metrics.jsonl"), "{}\n");
-}
+  fs::remove_all(out());
 
-TEST_F(TrainTest, DoesNotOverwriteAnotherConfiguration) {
   leave("config.toml", "# mine\n");
   EXPECT_EQ(train({"-n", "1"}).status, 2);
   EXPECT_EQ(file("config.toml"), "# mine\n");
@@ -410,18 +396,22 @@ TEST_F(TrainTest, LeavesTheFlightRecordsOfACrashWhenItIsRefused) {
   EXPECT_FALSE(has("flight-rank1.json"));
 }
 
-TEST_F(TrainTest, LeavesNothingUnderRondoRunWhenItIsRefused) {
-  const Ended ended = rondo(under_run({"--memory-limit", "400KiB"}));
-  EXPECT_EQ(ended.status, 2) << ended.err;
-  EXPECT_FALSE(fs::exists(out()));
-}
-
 TEST_F(TrainTest, LeavesWhatWasInTheFolderBeforeWhenItIsRefused) {
   leave("notes.txt", "mine");
   const Ended ended = train({"-n", "2", "--memory-limit", "400KiB"});
   EXPECT_EQ(ended.status, 2);
   EXPECT_EQ(file("notes.txt"), "mine");
   EXPECT_EQ(std::distance(fs::directory_iterator(out()), {}), 1);
+}
+
+// Once for all ranks, and nothing is left.
+TEST_F(TrainTest, SaysAMistakeOnceUnderRondoRun) {
+  for (const Words& wrong : {Words{"--set", "train.epoch=1"}, {"--memory-limit", "400KiB"}}) {
+    const Ended ended = rondo(under_run(wrong));
+    EXPECT_EQ(ended.status, 2) << ended.err;
+    EXPECT_THAT(complaints(ended.err), ElementsAre(HasSubstr("train.")));
+    EXPECT_FALSE(fs::exists(out()));
+  }
 }
 
 TEST_F(TrainTest, EndsWhenARankIsKilledAndNamesIt) {

@@ -119,12 +119,8 @@ TEST(CombinationsTest, NamesTheKeyThatDoesNotFitAverages) {
   for (const std::string scheme : {"k_step", "hierarchical"}) {
     expect_refusals(
         "update.scheme=" + scheme + " ",
-        {{"update.outer_rate=0.7",
-          "update.outer_rate: 0.7 is only for reduction_momentum_kind = \"diloco\"; "
-          "\"classical\" has none"},
-         {"update.period_policy=post_local",
-          "update.local_from_epoch: the policy \"post_local\" needs one above 0: the "
-          "epoch from which rounds have 16 steps"},
+        {{"update.outer_rate=0.7", "update.outer_rate: 0.7 is only for reduction_momentum_kind"},
+         {"update.period_policy=post_local", "update.local_from_epoch: the policy \"post_local\" "},
          {"update.period_policy=qsr", "update.qsr_alpha: the policy \"qsr\" needs one above 0"}});
   }
 }
@@ -153,11 +149,8 @@ TEST(CombinationsTest, NamesTheKeyThatDoesNotFitKStep) {
        {"outer_optimizer=adam",
         "update.outer_rate: 1 is too large for update.outer_optimizer = \"adam\""},
        {"reduction_momentum_kind=nesterov",
-        "update.reduction_momentum: update.reduction_momentum_kind = \"nesterov\" needs one above "
-        "0"},
-       {"reduction_momentum_kind=slowmo",
-        "update.reduction_momentum: update.reduction_momentum_kind = \"slowmo\" needs one above "
-        "0"}});
+        "update.reduction_momentum: update.reduction_momentum_"},
+       {"reduction_momentum_kind=slowmo", "_kind = \"slowmo\" needs one above 0"}});
 }
 
 // Periods are multiples of those below, and groups consist of whole groups.
@@ -168,9 +161,7 @@ TEST(CombinationsTest, NamesTheKeyThatDoesNotFitLevels) {
        {"levels={6=4}", "update.levels: 6 is not a multiple of the period below it, 4; "},
        {"levels={12=4}", "update.period: 16 is not a multiple of the period below it, 12; "},
        {"levels={4=4}", "update.levels: the period 4 is that of the level below it"},
-       {"group=2 update.levels={8=3}",
-        "update.levels: an averaging group of 3 does not consist of whole averaging "
-        "groups of 2"}});
+       {"group=2 update.levels={8=3}", "update.levels: an averaging group of 3 does not consist"}});
 }
 
 // With fixed delay nothing is computed between turns, and every turn has a mini-batch.
@@ -209,22 +200,14 @@ TEST(CombinationsTest, KeysOfOtherSchemesAreNotLookedAt) {
 TEST(KeyWithoutEffectTest, NamesKeyValueChoiceAndThoseThatReadIt) {
   expect_refusals(
       "", {{"update.period_policy=qsr update.scheme=synchronous",
-            "--set update.period_policy=qsr: update.period_policy: \"qsr\" has no effect with "
-            "update.scheme = \"synchronous\"; leave the key out, or choose one that reads it: "
-            "\"k_step\", \"hierarchical\""},
-           {"data.name=cifar10 data.training=100",
-            "data.training: 100 has no effect with data.name = \"cifar10\"; leave the key out, or "
-            "choose one that reads it: \"synthetic\""},
+            "--set update.period_policy=qsr: update.period_policy: \"qsr\" has no effect with "},
+           {"data.name=cifar10 data.training=100", "choose one that reads it: \"synthetic\""},
            {"data.name=cifar10 data.image_size=64", "\"folder\""},
            {"model.name=lenet5 model.classes=100", "\"custom\""},
-           {"optimizer.trust_coefficient=0.1",
-            "with optimizer.name = \"sgd\"; leave the key out, or choose one that reads it: "
-            "\"lars\""},
+           {"optimizer.trust_coefficient=0.1", "with optimizer.name = \"sgd\"; leave the key out"},
            {"optimizer.beta1=0.5", "reads it: \"adam\", \"adamw\""},
            {"optimizer.name=adam optimizer.momentum=0.5", "reads it: \"sgd\", \"lars\""},
-           {"optimizer.milestones=[3]",
-            "with optimizer.schedule = \"cosine\"; leave the key out, or choose one that reads it: "
-            "\"steps\""},
+           {"optimizer.milestones=[3]", "with optimizer.schedule = \"cosine\"; leave the key out"},
            {"update.scheme=k_step update.qsr_alpha=0.1",
             "with update.period_policy = \"constant\"; "}});
   EXPECT_NO_THROW((void)parse("data.name=synthetic data.path=x"));
@@ -308,37 +291,26 @@ TEST(KeyWithoutEffectTest, AVariantLeavesOutWhatItsSchemeDoesNotRead) {
 
 // Which word a typing error was meant to be.
 
-TEST(NearestTest, CountsEdits) {
+TEST(NearestTest, CountsEditsAndSwappedNeighboursOnce) {
   EXPECT_EQ(edit_distance("", ""), 0U);
   EXPECT_EQ(edit_distance("", "abc"), 3U);
   EXPECT_EQ(edit_distance("abc", ""), 3U);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
   EXPECT_EQ(edit_distance("epochs", "epochs"), 0U);
-}
-
-TEST(NearestTest, CountsSwappedNeighboursOnce) {
   EXPECT_EQ(edit_distance("gloabl", "global"), 1U);
   EXPECT_EQ(edit_distance("ab", "ba"), 1U);
 }
 
-TEST(NearestTest, FindsTheNearestOfSeveral) {
+TEST(NearestTest, FindsTheNearestOfSeveralUnlessItIsFar) {
   const std::vector<std::string> words = {"seed", "speed", "threads"};
   EXPECT_EQ(nearest("sed", words), "seed");
   EXPECT_EQ(nearest("thread", words), "threads");
-}
-
-TEST(NearestTest, GivesUpOnWhatIsFar) {
-  const std::vector<std::string> words = {"sgd", "epochs"};
   EXPECT_EQ(nearest("momentum", words), "");
   EXPECT_EQ(nearest("ab", words), "");
   EXPECT_EQ(nearest(std::string(100'000, 'x'), words), "");
   EXPECT_EQ(nearest("", words), "");
-}
-
-TEST(NearestTest, ListsAllWhenNoneIsNear) {
-  const std::vector<std::string> words = {"spin", "yield"};
-  EXPECT_EQ(suggest("spinn", words), "did you mean 'spin'?");
-  EXPECT_EQ(suggest("frobnicate", words), "choose one of spin, yield");
+  EXPECT_EQ(suggest("thread", words), "did you mean 'threads'?");
+  EXPECT_EQ(suggest("frobnicate", words), "choose one of seed, speed, threads");
 }
 
 }  // namespace

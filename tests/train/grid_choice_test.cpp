@@ -161,39 +161,28 @@ TEST(GridChoiceTest, OnePartIsTheGroup) {
             "replica");
 }
 
-TEST(GridChoiceTest, RefusesNumbersThatDoNotMakeTheRanks) {
-  EXPECT_THAT(
-      refusal("lenet5", {.channel = 2, .filter = 2}, 6),
-      StrEq("grid: replicas of 4 (channel * filter * height * width) do not divide 6 ranks"));
-  EXPECT_THAT(
-      refusal("lenet5", {.sample = 2, .height = 2}, 6),
-      StrEq("grid.sample: 2 replicas of 2 make 4 ranks, and there are 6; leave it at 0 for 3"));
-}
+struct Refused {
+  Experiment::Grid config;
+  int ranks;
+  const char* said;
+  std::int64_t batch = 64;
+};
 
-TEST(GridChoiceTest, EveryGroupNeedsASample) {
-  EXPECT_THAT(refusal("lenet5", {.height = 2}, 8, 3),
-              StrEq("train.global_batch: a batch of 3 leaves some of 4 replicas without a sample"));
-}
-
-TEST(GridChoiceTest, RefusesPatternsOfNothing) {
-  EXPECT_THAT(refusal("lenet5", {.layers = {{"cnv2", "sample"}}}, 2),
-              StrEq("grid.layers: \"cnv2\" matches no convolution or fully connected layer of "
-                    "lenet5; did you mean 'conv2'?"));
-  EXPECT_THAT(refusal("lenet5", {.layers = {{"pool1", "sample"}}}, 2),
-              StrEq("grid.layers: \"pool1\" matches no convolution or fully connected layer of "
-                    "lenet5; choose one of conv1, conv2, fc1, fc2, fc3"));
-}
-
-TEST(GridChoiceTest, RefusesPartsThatDoNotMakeAGroup) {
-  EXPECT_THAT(
-      refusal("lenet5", {.filter = 4, .layers = {{"conv*", "height=2"}}}, 4),
-      StrEq(
-          "grid.layers: \"conv*\" = \"height=2\": layer conv1: makes 2 parts, and a replica has 4 "
-          "ranks (channel * filter * height * width)"));
-  EXPECT_THAT(
-      refusal("lenet5", {.layers = {{"fc1", "filter=2"}}}, 2),
-      StrEq("grid.layers: \"fc1\" = \"filter=2\": layer fc1: makes 2 parts, and a replica has "
-            "1 rank (channel * filter * height * width)"));
+TEST(GridChoiceTest, SaysWhichKeyOfTheGridDoesNotFit) {
+  const std::vector<Refused> table = {
+      {{.channel = 2, .filter = 2}, 6, "grid: replicas of 4 (channel * filter * height * width)"},
+      {{.sample = 2, .height = 2}, 6, "grid.sample: 2 replicas of 2 make 4 ranks, and there are 6"},
+      {{.height = 2}, 8, "train.global_batch: a batch of 3 leaves some of 4 replicas without", 3},
+      {{.layers = {{"cnv2", "sample"}}}, 2, "\"cnv2\" matches no convolution or fully connected"},
+      {{.layers = {{"cnv2", "sample"}}}, 2, "did you mean 'conv2'?"},
+      {{.layers = {{"pool1", "sample"}}}, 2, "choose one of conv1, conv2, fc1, fc2, fc3"},
+      {{.filter = 4, .layers = {{"conv*", "height=2"}}},
+       4,
+       "grid.layers: \"conv*\" = \"height=2\": layer conv1: makes 2 parts, and a replica has 4"},
+      {{.layers = {{"fc1", "filter=2"}}}, 2, "layer fc1: makes 2 parts, and a replica has 1 rank"}};
+  for (const auto& [config, ranks, said, batch] : table) {
+    EXPECT_THAT(refusal("lenet5", config, ranks, batch), HasSubstr(said));
+  }
 }
 
 TEST(GridChoiceTest, WhatIsSaidByNameMustBePossible) {
@@ -213,14 +202,10 @@ TEST(GridChoiceTest, WhatIsSaidByNameMustBePossible) {
   EXPECT_EQ(reason("fc2", "height=2", 2), "fc2: a fully connected layer has no rows and columns");
   EXPECT_EQ(reason("conv2", "height=2 channel=7", 14),
             "conv2: its 6 channels are fewer than 7 parts");
-  EXPECT_EQ(reason("conv2", "height=11 filter=2", 22),
-            "conv2: its 10 rows of output are fewer than 11 parts");
-  EXPECT_EQ(reason("conv2", "height=2 filter=2", 2),
-            "conv2: makes 4 parts, and a replica has 2 ranks (channel * filter * height * width)");
-  EXPECT_EQ(reason("fc2", "height=2 filter=2", 4),
-            "fc2: a fully connected layer has no rows and columns");
-  EXPECT_EQ(reason("fc2", "channel=2", 2),
-            "fc2: a fully connected layer is split by its outputs alone; write \"filter=2\"");
+  EXPECT_THAT(reason("conv2", "height=11 filter=2", 22), HasSubstr("are fewer than 11 parts"));
+  EXPECT_THAT(reason("conv2", "height=2 filter=2", 2), HasSubstr("conv2: makes 4 parts, and a"));
+  EXPECT_THAT(reason("fc2", "height=2 filter=2", 4), HasSubstr("no rows and columns"));
+  EXPECT_THAT(reason("fc2", "channel=2", 2), HasSubstr("is split by its outputs alone"));
 }
 
 std::string refusal_in_bf16(const Experiment::Grid& config) {
@@ -229,15 +214,11 @@ std::string refusal_in_bf16(const Experiment::Grid& config) {
 }
 
 TEST(GridChoiceTest, RefusesTilesOfChannelsInBf16) {
-  const std::string end =
-      " has no kernel for bf16 on this grid of 4 x 2, which splits it in space and by channel at "
-      "once (\"height=2 filter=2\"); set \"fp32\", or give it another split in grid.layers: in "
-      "space alone, by channel alone, or \"sample\"";
-
-  EXPECT_THAT(refusal_in_bf16({.filter = 2, .height = 2}),
-              StrEq("train.precision: layer conv1" + end));
+  EXPECT_THAT(
+      refusal_in_bf16({.filter = 2, .height = 2}),
+      HasSubstr("train.precision: layer conv1 has no kernel for bf16 on this grid of 4 x 2"));
   EXPECT_THAT(refusal_in_bf16({.filter = 4, .layers = {{"layer2.0.conv2", "height=2 filter=2"}}}),
-              StrEq("train.precision: layer layer2.0.conv2" + end));
+              HasSubstr("train.precision: layer layer2.0.conv2 has no kernel"));
 }
 
 TEST(GridChoiceTest, OtherSplitsAreThoseOfFp32InBf16) {
@@ -362,24 +343,19 @@ TEST(PlanSectionTest, KeepsTheScopeOfBatchNorm) {
 
 // How the split of a layer is written.
 
+// A part that is not said is one; one part of images or channels is a split of the others.
 TEST(SplitTextTest, ReadsEveryKind) {
-  EXPECT_EQ(read_split("sample"), (LayerSplit{.kind = SplitKind::sample}));
-  EXPECT_EQ(read_split(" replica "), (LayerSplit{.kind = SplitKind::replica}));
-  EXPECT_EQ(read_split("height=2 width=3"), (LayerSplit{.kind = SplitKind::space, .h = 2, .w = 3}));
-  EXPECT_EQ(read_split("filter=4  channel=2"),
-            (LayerSplit{.kind = SplitKind::channel, .channels = {2, 4}}));
-  EXPECT_EQ(read_split("filter=4 height=2"),
-            (LayerSplit{.kind = SplitKind::space_and_channel, .h = 2, .channels = {1, 4}}));
-}
-
-TEST(SplitTextTest, OnePartOfImagesOrChannelsIsASplitOfTheOthers) {
-  EXPECT_EQ(read_split("height=1 width=1 filter=2"), read_split("filter=2"));
-  EXPECT_EQ(read_split("height=2 channel=1 filter=1"), read_split("height=2"));
-}
-
-TEST(SplitTextTest, APartThatIsNotSaidIsOne) {
-  EXPECT_EQ(read_split("width=3"), (LayerSplit{.kind = SplitKind::space, .w = 3}));
-  EXPECT_EQ(read_split("filter=3"), (LayerSplit{.kind = SplitKind::channel, .channels = {1, 3}}));
+  const std::vector<std::pair<const char*, LayerSplit>> table = {
+      {"sample", {.kind = SplitKind::sample}},
+      {" replica ", {.kind = SplitKind::replica}},
+      {"height=2 width=3", {.kind = SplitKind::space, .h = 2, .w = 3}},
+      {"width=3", {.kind = SplitKind::space, .w = 3}},
+      {"filter=4  channel=2", {.kind = SplitKind::channel, .channels = {2, 4}}},
+      {"filter=3", {.kind = SplitKind::channel, .channels = {1, 3}}},
+      {"filter=4 height=2", {.kind = SplitKind::space_and_channel, .h = 2, .channels = {1, 4}}},
+      {"height=1 width=1 filter=2", {.kind = SplitKind::channel, .channels = {1, 2}}},
+      {"height=2 channel=1 filter=1", {.kind = SplitKind::space, .h = 2}}};
+  for (const auto& [text, split] : table) EXPECT_EQ(read_split(text), split) << text;
 }
 
 TEST(SplitTextTest, ReadsWhatItWrites) {
@@ -390,14 +366,11 @@ TEST(SplitTextTest, ReadsWhatItWrites) {
 }
 
 TEST(SplitTextTest, SaysWhatIsWrong) {
-  const std::string forms =
-      "write sample, replica, \"height=A width=B\", \"channel=C filter=D\" or all four parts";
-  EXPECT_THAT(complaint_about_split(" "), StrEq("is empty; " + forms));
-  EXPECT_THAT(complaint_about_split("samples"), StrEq("'samples' is no split; " + forms));
-  EXPECT_THAT(complaint_about_split("sample replica"), StrEq("'sample' is no split; " + forms));
-  EXPECT_THAT(complaint_about_split("rows=2"),
-              StrEq("unknown part 'rows'; choose one of height, width, channel, filter"));
-  EXPECT_THAT(complaint_about_split("height=2 height=2"), StrEq("gives 'height' twice"));
+  EXPECT_THAT(complaint_about_split(" "), HasSubstr("is empty; write sample, replica, "));
+  EXPECT_THAT(complaint_about_split("samples"), HasSubstr("'samples' is no split; write "));
+  EXPECT_THAT(complaint_about_split("sample replica"), HasSubstr("'sample' is no split; write "));
+  EXPECT_THAT(complaint_about_split("rows=2"), HasSubstr("unknown part 'rows'; choose one of "));
+  EXPECT_THAT(complaint_about_split("height=2 height=2"), HasSubstr("gives 'height' twice"));
   for (const char* text : {"width=", "width=0", "width=-1", "width=2x", "width=99999999999"}) {
     EXPECT_THAT(complaint_about_split(text), HasSubstr("a number of parts from 1 to 4096"));
   }

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -126,42 +127,33 @@ TEST_F(SafetensorsTest, RefusesIntegersWhereFloatsAreNeeded) {
 
 TEST_F(SafetensorsTest, RefusesWhatBreaksARule) {
   const std::string four = bytes_of({1});
-  const auto one = [](const std::string& content) { return R"({"w":)" + content + "}"; };
-
-  EXPECT_THAT(refused("short"), HasSubstr("is shorter than the length of its header"));
-  EXPECT_THAT(refused(std::string(8, '\x7f')), HasSubstr("says that its header has"));
-  EXPECT_THAT(refused(file_of("[]", "")), HasSubstr("no JSON object"));
-  EXPECT_THAT(refused(file_of("{", "")), HasSubstr("no JSON object"));
-  EXPECT_THAT(refused(file_of(one("3"), four)), HasSubstr("the tensor \"w\" without dtype"));
-  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F8","shape":[1],"data_offsets":[0,4]})"), four)),
-              HasSubstr("has the unknown type F8;"));
-  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1e46],"data_offsets":[0,4]})"), four)),
-              HasSubstr("with a shape that is no integer"));
-  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4.5]})"), four)),
-              HasSubstr("with a data_offsets that is no integer"));
-  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,9]})"), four)),
-              HasSubstr("with 3 data_offsets, and not two"));
+  // A file of one tensor with the values of `values`.
+  const auto one = [](const std::string& dtype, const std::string& shape,
+                      const std::string& offsets, const std::string& values) {
+    return file_of(R"({"w":{"dtype":")" + dtype + R"(","shape":[)" + shape +
+                       R"(],"data_offsets":[)" + offsets + "]}}",
+                   values);
+  };
   const std::string tensor = R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
-  EXPECT_THAT(refused(file_of("{" + tensor + "," + tensor + "}", four)),
-              HasSubstr("describes a tensor twice"));
-  EXPECT_THAT(refused(file_of(R"({"__metadata__":{"a":1}})", "")),
-              HasSubstr("has __metadata__ that are not all texts"));
-  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), four)),
-              HasSubstr("has 4 bytes, which its shape does not give"));
-  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), four)),
-              HasSubstr("which its shape does not give"));
-  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[4611686018427387904,4],)"
-                                  R"("data_offsets":[0,0]})"),
-                              "")),
-              HasSubstr("which its shape does not give"));
-  EXPECT_THAT(refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,8]})"), four)),
-              HasSubstr("lies at bytes 0 to 8 of 4"));
-  EXPECT_THAT(
-      refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), four + four)),
-      HasSubstr("begins at byte 4 and not at 0"));
-  EXPECT_THAT(
-      refused(file_of(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})"), four + four)),
-      HasSubstr("has 4 bytes of no tensor"));
+  const std::vector<std::pair<std::string, const char*>> broken = {
+      {"short", "is shorter than the length of its header"},
+      {std::string(8, '\x7f'), "says that its header has"},
+      {file_of("[]", ""), "no JSON object"},
+      {file_of("{", ""), "no JSON object"},
+      {file_of(R"({"w":3})", four), "the tensor \"w\" without dtype"},
+      {one("F8", "1", "0,4", four), "has the unknown type F8;"},
+      {one("F32", "1e46", "0,4", four), "with a shape that is no integer"},
+      {one("F32", "1", "0,4.5", four), "with a data_offsets that is no integer"},
+      {one("F32", "1", "0,4,9", four), "with 3 data_offsets, and not two"},
+      {file_of("{" + tensor + "," + tensor + "}", four), "describes a tensor twice"},
+      {file_of(R"({"__metadata__":{"a":1}})", ""), "has __metadata__ that are not all texts"},
+      {one("F32", "2", "0,4", four), "has 4 bytes, which its shape does not give"},
+      {one("F32", "-1", "0,4", four), "which its shape does not give"},
+      {one("F32", "4611686018427387904,4", "0,0", ""), "which its shape does not give"},
+      {one("F32", "1", "0,8", four), "lies at bytes 0 to 8 of 4"},
+      {one("F32", "1", "4,8", four + four), "begins at byte 4 and not at 0"},
+      {one("F32", "1", "0,4", four + four), "has 4 bytes of no tensor"}};
+  for (const auto& [bytes, said] : broken) EXPECT_THAT(refused(bytes), HasSubstr(said));
 }
 
 TEST_F(SafetensorsTest, CallsWhatPeopleHaveInsteadByItsName) {
