@@ -22,8 +22,8 @@ using test::Ints;
 using test::SimulatedRanks;
 
 TEST(SimulatedCollectiveTest, UsesEveryElementOnceAndSendsWhatTheClosedFormSays) {
-  std::vector<std::size_t> sizes{63, 64, 65, 100};
-  for (std::size_t ranks = 1; ranks <= 24; ++ranks) sizes.push_back(ranks);
+  std::vector<std::size_t> sizes{100};
+  for (std::size_t ranks = 1; ranks <= 65; ++ranks) sizes.push_back(ranks);
   for (const test::SimulatedCollective& collective : test::simulated_collectives()) {
     for (const std::size_t ranks : sizes) {
       EXPECT_NO_THROW(collective.check(ranks)) << collective.name << " of " << ranks << " ranks";
