@@ -3,7 +3,6 @@
 // common.
 
 #include <arpa/inet.h>
-#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -27,20 +26,24 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "links/plugin.hpp"
 #include "links/tcp/endpoint.hpp"
 #include "memory/memory.hpp"
 #include "message/link.hpp"
-#include "transport/tcp_fixture.hpp"
+#include "support/open_links.hpp"
 
 namespace rondo::transport::tcp_link_test {
 namespace {
 
-using tcp_test::Bytes;
-using tcp_test::for_each_connection;
-using tcp_test::open_tcp;
-using tcp_test::pattern;
+using test::Bytes;
+using test::pattern;
 using testing::AllOf;
 using testing::HasSubstr;
+
+std::unique_ptr<Link> open_tcp(int rank, int size, const std::string& device = "lo",
+                               const std::string& provider = "") {
+  return open_plugin("tcp", {.rank = rank, .size = size, .provider = provider, .device = device});
+}
 
 std::string failure_of(const std::string& device, const std::string& provider) {
   try {
@@ -53,7 +56,10 @@ std::string failure_of(const std::string& device, const std::string& provider) {
   return {};
 }
 
-class LinkTcpTest : public tcp_test::TcpPairTest {};
+class LinkTcpTest : public testing::Test, protected test::OpenLinks {
+ protected:
+  LinkTcpTest() : OpenLinks("tcp", "", "lo", 2) {}
+};
 
 TEST(LinkTcpOpenTest, SaysWhichInterfaceIsUnusable) {
   EXPECT_THAT(failure_of("nosuch0", ""), AllOf(HasSubstr("nosuch0"), HasSubstr("rondo info")));
@@ -127,7 +133,7 @@ TEST_F(LinkTcpTest, FailsBothSidesOfAConnectionForWhichThereIsNoDescriptor) {
   {
     const NoMoreDescriptors none;
     link(1).post_recv(0, 1, room, receiving);
-    ASSERT_TRUE(finish(sending) && finish(receiving));
+    ASSERT_TRUE(finish(sending, receiving));
   }
 
   ASSERT_TRUE(sending.failed() && receiving.failed());
@@ -165,7 +171,7 @@ TEST_F(LinkTcpTest, NeedsNoDescriptorWhileNobodyCalls) {
   const Bytes data = pattern(4, 5);
   link(0).post_send(1, 1, data, sending);
 
-  EXPECT_TRUE(finish(sending) && finish(receiving) && receiving.done());
+  EXPECT_TRUE(finish(sending, receiving) && receiving.done());
   EXPECT_EQ(room, data);
 }
 
