@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "support/simulated_grid_step.hpp"
-#include "support/simulated_step.hpp"
 
 namespace rondo::transport::simulated_grid_step_test {
 namespace {
@@ -38,24 +37,6 @@ std::vector<double> steps_of(std::size_t ranks, const std::vector<SimulatedPhase
                              std::size_t steps = 1) {
   const std::vector<double> equal_speed(ranks, 1.0);
   return simulate_grid_steps(ranks, costs, segment, phases, 0.0, equal_speed, steps);
-}
-
-TEST(SimulatedGridTest, AnAllgatherIsARing) {
-  SimulatedGrid grid(4, costs, segment);
-  const SimulatedExchange gather{Kind::allgather, {.size = 4}, {1024, 1024, 1024, 1024}};
-  EXPECT_THAT(grid.run(gather, std::vector<double>(4, 0.0)), Each(DoubleEq(3 * (1.0 + 1.0))));
-}
-
-TEST(SimulatedGridTest, AReduceScatterIsARing) {
-  SimulatedGrid grid(4, costs, segment);
-  const SimulatedExchange scatter{Kind::reduce_scatter, {.size = 4}, {1024, 1024, 1024, 1024}};
-  EXPECT_THAT(grid.run(scatter, std::vector<double>(4, 0.0)), Each(DoubleEq(3 * (1.0 + 1.0))));
-}
-
-TEST(SimulatedGridTest, ASmallAllreduceDoubles) {
-  SimulatedGrid grid(8, costs, segment);
-  const SimulatedExchange sum{Kind::allreduce, {.size = 8}, {64}};
-  EXPECT_THAT(grid.run(sum, std::vector<double>(8, 0.0)), Each(DoubleEq(3 * (1.0 + 0x1p-4))));
 }
 
 // The one in the middle receives two messages, whose latencies overlap; their bytes do not.
@@ -154,22 +135,6 @@ TEST(SimulatedGridStepTest, RanksWaitForASlowNeighbour) {
               ElementsAre(18.0, 36.0));
 }
 
-// Where nothing is split in a replica.
-TEST(SimulatedGridStepTest, WithoutExchangesIsTheStepOfReplicas) {
-  constexpr std::size_t bytes = std::size_t{8} << 20U;
-  const SimulatedExchange sum{Kind::allreduce, {.size = 8}, {bytes}};
-  const std::vector<SimulatedPhase> phases{
-      {.seconds = 4.0, .reduction = sum}, {.seconds = 1.0, .reduction = sum}, {.seconds = 1.0}};
-  const test::SimulatedWork work{
-      .buckets = {{.final_seconds = 4.0, .bytes = bytes}, {.final_seconds = 5.0, .bytes = bytes}},
-      .backward_end = 6.0,
-      .update_seconds = 0.5};
-  const std::vector<double> slowness{1.0, 1.0, 1.5, 1.0, 2.0, 1.0, 1.0, 1.25};
-  test::SimulatedHierarchy ranks(8, costs, segment);
-  EXPECT_EQ(simulate_grid_steps(8, costs, segment, phases, 0.5, slowness, 3),
-            simulate_steps(ranks, work, slowness, 3));
-}
-
 // The same, of which a quarter of a second inside a node, and one for the node's memory to read or
 // write 1024 bytes.
 SimulatedCosts costs_with(std::size_t ranks_per_node) {
@@ -178,26 +143,6 @@ SimulatedCosts costs_with(std::size_t ranks_per_node) {
   on_nodes.inside_node = {.latency = 0.25};
   on_nodes.memory_per_byte = 0x1p-10;
   return on_nodes;
-}
-
-TEST(SimulatedGridTest, InsideANodeMembersWaitForEachOtherAndTheMemory) {
-  SimulatedGrid grid(4, costs_with(2), segment);
-  const std::vector<double> starts{0, 3, 0, 0};
-  const std::vector<std::size_t> shares{1024, 1024};
-  // Each reads and writes what the other has.
-  EXPECT_THAT(grid.run({Kind::allgather, {.size = 2}, shares}, starts),
-              ElementsAre(7.5, 7.5, 4.5, 4.5));
-  // Each reads its share of both and writes it once.
-  EXPECT_THAT(grid.run({Kind::reduce_scatter, {.size = 2}, shares}, starts),
-              ElementsAre(9.5, 9.5, 6.5, 6.5));
-}
-
-TEST(SimulatedGridTest, GroupsOfANodeShareItsMemory) {
-  SimulatedGrid grid(4, costs_with(4), segment);
-  for (const std::size_t stride : {1U, 2U}) {
-    const SimulatedExchange gather{Kind::allgather, {.size = 2, .stride = stride}, {1024, 1024}};
-    EXPECT_THAT(grid.run(gather, std::vector<double>(4, 0.0)), Each(DoubleEq(0.5 + 2 * 4.0)));
-  }
 }
 
 TEST(SimulatedGridTest, GroupsWithARankOnEachNodeShareItsPort) {
@@ -212,14 +157,6 @@ TEST(SimulatedGridTest, MessagesOfAGroupGoInsideNodesAndBetweenThem) {
   SimulatedExchange row{.groups = {.size = 4}, .bytes = std::vector<std::size_t>(16, 0)};
   row.bytes[0 * 4 + 1] = row.bytes[1 * 4 + 2] = 512;
   EXPECT_THAT(grid.run(row, std::vector<double>(4, 0.0)), ElementsAre(0.0, 0.25, 1.5, 0.0));
-}
-
-TEST(SimulatedGridTest, AnAllreduceOfAllRanksIsHierarchical) {
-  SimulatedGrid grid(8, costs_with(2), segment);
-  test::SimulatedHierarchy ranks(8, costs_with(2), segment);
-  const std::vector<double> starts{0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(grid.run({Kind::allreduce, {.size = 8}, {1 << 20}}, starts),
-            ranks.allreduce(1 << 20, starts));
 }
 
 TEST(SimulatedGridStepTest, RefusesWhatDoesNotFit) {

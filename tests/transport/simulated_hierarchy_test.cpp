@@ -57,6 +57,20 @@ TEST(SimulatedHierarchyTest, OwnersHalveWhatIsNeitherShortNorLong) {
   EXPECT_NEAR(*std::ranges::max_element(ends), 1.5e-6 * 65'536, 1e-12);
 }
 
+// By doubling: three messages of all bytes. The slow rank finds there what the others have summed,
+// and ends first; they wait for what it sends.
+TEST(SimulatedHierarchyTest, OneSlowRankDelaysAll) {
+  SimulatedHierarchy ranks(8, costs_with(1), segment);
+  Times starts(8, 9.0);
+  starts[5] = 27.0;
+
+  const Times ends = ranks.allreduce(64, starts);
+
+  EXPECT_DOUBLE_EQ(ends[5], 27.0);
+  EXPECT_DOUBLE_EQ(ends[4], 27.0 + (1.0 + 0x1p-4));
+  EXPECT_DOUBLE_EQ(*std::ranges::max_element(ends), 27.0 + 3.0 * (1.0 + 0x1p-4));
+}
+
 TEST(SimulatedHierarchyTest, ANodesRanksMoveTheirBytesTogether) {
   const SimulatedCosts costs{
       .ranks_per_node = 4, .inside_node = {.latency = 1.0}, .memory_per_byte = 1e-3};
