@@ -20,15 +20,12 @@ using Ints = std::vector<std::int32_t>;
 template <typename T>
 using Buffers = std::vector<std::vector<T>>;
 
-/// Element i of what `rank` gives. The sum over 4,096 ranks has 31 bits.
-inline std::int32_t link_value(std::size_t rank, std::size_t i) {
-  return static_cast<std::int32_t>((rank * 100'003 + i) % 500'009);
-}
-
-/// `elements` of them.
+/// `elements` numbers of `rank`. The sum over 4,096 ranks has 31 bits.
 inline Ints link_input(std::size_t rank, std::size_t elements) {
   Ints data(elements);
-  for (std::size_t i = 0; i < elements; ++i) data[i] = link_value(rank, i);
+  for (std::size_t i = 0; i < elements; ++i) {
+    data[i] = static_cast<std::int32_t>((rank * 100'003 + i) % 500'009);
+  }
   return data;
 }
 
@@ -37,15 +34,6 @@ inline Buffers<std::int32_t> link_inputs(std::size_t ranks, std::size_t elements
   Buffers<std::int32_t> data;
   for (std::size_t r = 0; r < ranks; ++r) data.push_back(link_input(r, elements));
   return data;
-}
-
-/// Their sums over the ranks.
-inline Ints link_sums(std::size_t ranks, std::size_t elements) {
-  Ints sums(elements);
-  for (std::size_t i = 0; i < elements; ++i) {
-    for (std::size_t r = 0; r < ranks; ++r) sums[i] += link_value(r, i);
-  }
-  return sums;
 }
 
 template <typename T>
