@@ -1,6 +1,6 @@
 // Allreduce by halving in whole Worlds, over all links between nodes: among the owners of the
-// shards of nodes that have several ranks, and flat between all ranks. Its schedule and its
-// messages are tested by schedule_test.cpp and link_whole_test.cpp.
+// shards of nodes that have several ranks, and flat between all ranks. link_collectives_test.cpp
+// has its messages, and that its sums have the bits of those by doubling.
 
 #include <cstddef>
 #include <cstdint>
@@ -67,23 +67,6 @@ TEST_P(HalvingTest, ReducesEveryTypeByEveryOperation) {
       test::check_reductions(world, Memory::arena, count, [](auto...) { return true; });
     }
   });
-}
-
-TEST_P(HalvingTest, GivesAllRanksTheSameBits) {
-  for (const int ranks : {5, 8}) {
-    world(ranks).run([](World& world) {
-      std::vector<float> data(10'007);
-      for (std::size_t i = 0; i < data.size(); ++i) {
-        data[i] = 0.1F * static_cast<float>(world.rank() + 1) + 1e-3F * static_cast<float>(i);
-      }
-      std::vector<float> all(data.size() * static_cast<std::size_t>(world.size()));
-
-      world.communicator().allreduce(std::span(data)).wait();
-      world.communicator().allgather<float>(data, std::span(all)).wait();
-
-      for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], data[i % data.size()]) << i;
-    });
-  }
 }
 
 TEST_P(HalvingTest, NamesTheRankThatIsMissing) {
