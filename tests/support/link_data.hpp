@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <deque>
+#include <memory_resource>
+#include <string>
 #include <vector>
 
 #include <rondo/transport/block.hpp>
@@ -13,37 +15,6 @@
 #include "support/call_buffers.hpp"
 
 namespace rondo::test {
-
-using Ints = std::vector<std::int32_t>;
-
-/// One buffer per rank.
-template <typename T>
-using Buffers = std::vector<std::vector<T>>;
-
-/// `elements` numbers of `rank`. The sum over 4,096 ranks has 31 bits.
-inline Ints link_input(std::size_t rank, std::size_t elements) {
-  Ints data(elements);
-  for (std::size_t i = 0; i < elements; ++i) {
-    data[i] = static_cast<std::int32_t>((rank * 100'003 + i) % 500'009);
-  }
-  return data;
-}
-
-/// The inputs of each of `ranks`.
-inline Buffers<std::int32_t> link_inputs(std::size_t ranks, std::size_t elements) {
-  Buffers<std::int32_t> data;
-  for (std::size_t r = 0; r < ranks; ++r) data.push_back(link_input(r, elements));
-  return data;
-}
-
-template <typename T>
-transport::ConstBlock input_of(const std::vector<T>& data) {
-  return transport::as_const_block(transport::Strided<const T>(std::span<const T>(data)));
-}
-template <typename T>
-transport::Block output_of(std::vector<T>& data) {
-  return transport::as_block(transport::Strided<T>(std::span<T>(data)));
-}
 
 /// Operation 17, as one rank posts it.
 inline transport::Posted posted_of(transport::shm::Collective collective,
@@ -132,5 +103,32 @@ inline transport::Posted posted_of(const CallBuffers<>& data, std::size_t ranks)
   }
   return posted;
 }
+
+/// A call of the table by all of `ranks`, and its buffers.
+class PostedCall {
+ public:
+  /// `elements` are those of an array, or of each rank's share.
+  PostedCall(const Call& call, std::size_t ranks, std::size_t elements, std::size_t root = 0) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      buffers_.emplace_back(call, r, ranks, std::pmr::get_default_resource(), elements, root);
+      buffers_.back().fill();
+      posted_.push_back(posted_of(buffers_.back(), ranks));
+    }
+  }
+
+  [[nodiscard]] const std::vector<transport::Posted>& posted() const { return posted_; }
+  [[nodiscard]] const std::deque<CallBuffers<>>& buffers() const { return buffers_; }
+  /// What is wrong on the first rank where something is; empty if nothing is.
+  [[nodiscard]] std::string fault() {
+    for (CallBuffers<>& data : buffers_) {
+      if (std::string fault = data.fault(); !fault.empty()) return fault;
+    }
+    return {};
+  }
+
+ private:
+  std::deque<CallBuffers<>> buffers_;
+  std::vector<transport::Posted> posted_;
+};
 
 }  // namespace rondo::test

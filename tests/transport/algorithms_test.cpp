@@ -22,8 +22,6 @@ namespace rondo::transport::algorithms_test {
 namespace {
 
 using shm::Collective;
-using test::Buffers;
-using test::Ints;
 using test::LinkRanks;
 
 TEST(AlgorithmTableTest, ChoosesDoublingForWhatIsShortByDefault) {
@@ -236,22 +234,15 @@ constexpr Algorithm star_broadcast =
 
 TEST(AlgorithmsTest, AnAlgorithmFromOutsideRunsWhenItIsListedFirst) {
   LinkRanks links(5);
-  Buffers<std::int32_t> data = test::link_inputs(5, 1000);
-  std::vector<Posted> posted;
-  for (Ints& mine : data) {
-    posted.push_back(
-        test::posted_of(Collective::broadcast, test::input_of(mine), test::output_of(mine)));
-    posted.back().fingerprint.root = 2;
-  }
+  test::PostedCall call(test::call_named("Broadcast"), 5, 1000, 2);
   std::vector<const Algorithm*> list{&star_broadcast};
   list.insert(list.end(), std::begin(all_algorithms), std::end(all_algorithms));
 
-  const Algorithm& chosen = choose(Protocol::links, links.group(0), posted[0], list);
-  links.run(chosen, posted);
+  const Algorithm& chosen = choose(Protocol::links, links.group(0), call.posted()[0], list);
+  links.run(chosen, call.posted());
 
   EXPECT_EQ(&chosen, &star_broadcast);
-  const Ints expected = test::link_inputs(5, 1000)[2];
-  for (const Ints& mine : data) EXPECT_EQ(mine, expected);
+  EXPECT_EQ(call.fault(), "");
   EXPECT_EQ(links.fabric().pending(), 0U);
 }
 
