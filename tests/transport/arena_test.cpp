@@ -18,6 +18,7 @@
 #include <rondo/transport/team.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/expect_error.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::arena_test {
@@ -82,12 +83,9 @@ TEST(SharedArenaTest, HoldsTheScratchOfARingUntilItsCommunicatorEnds) {
 
 TEST(SharedArenaTest, ThrowsWhenMemoryIsExhausted) {
   test::World(1).run([](World& world) {
-    try {
+    test::expect_error(Errc::out_of_memory, [&] {
       (void)world.arena().allocate(std::numeric_limits<std::size_t>::max() / 4, 64);
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::out_of_memory);
-    }
+    });
     EXPECT_THROW((void)world.arena().allocate(64, std::size_t{4} << 20U), Error);
     EXPECT_NE(world.arena().allocate(64, 64), nullptr);
   });

@@ -32,6 +32,7 @@
 #include "memory/memory.hpp"
 #include "message/link.hpp"
 #include "recorder/recorder.hpp"
+#include "support/expect_error.hpp"
 #include "verdict/wait_graph.hpp"
 #include "world/world_core.hpp"
 
@@ -72,12 +73,10 @@ TEST(WorldCoreTest, SaysThatCommunicatorsHaveUsedUpTheMemoryOfTheirBlocks) {
   const shm::Reserve small{.control_bytes = std::size_t{4} << 20U, .arena_bytes = 1U << 20U};
   const auto world = std::make_shared<WorldCore>(alone(small), WorldOptions{});
   std::vector<std::shared_ptr<CommunicatorCore>> communicators{CommunicatorCore::of_world(*world)};
-  try {
+  const std::string text = test::expect_error(Errc::out_of_memory, [&] {
     for (;;) communicators.push_back(communicators.front()->split(0, 0));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::out_of_memory);
-    EXPECT_THAT(error.what(), HasSubstr("end some of them before another split: "));
-  }
+  });
+  EXPECT_THAT(text, HasSubstr("end some of them before another split: "));
   const std::size_t made = communicators.size();
   communicators.pop_back();
   communicators.push_back(communicators.front()->split(0, 0));
@@ -107,13 +106,9 @@ TEST(WorldCoreTest, ASplitFailsOnAllRanksWhenOneLacksMemoryForItsBlock) {
       if (rank == 0) {
         EXPECT_THROW(for (;;) others.push_back(alone->split(0, 0)), Error);
       }
-      try {
-        static_cast<void>(both->split(0, 0));
-        ADD_FAILURE() << "rank 0 has no memory";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Errc::out_of_memory);
-        EXPECT_THAT(error.what(), HasSubstr("rank 0 has no shared memory"));
-      }
+      EXPECT_THAT(
+          test::expect_error(Errc::out_of_memory, [&] { static_cast<void>(both->split(0, 0)); }),
+          HasSubstr("rank 0 has no shared memory"));
       others.clear();
       EXPECT_EQ(both->split(0, 0)->group().size(), 2);
     });
@@ -329,14 +324,9 @@ TEST(WaitTest, ItsDeadlineTellsWhatStandsBeforeTheMessageThatItAwaits) {
   const auto both = CommunicatorCore::of_world(*world);
   std::array<std::byte, 4> value{};
   Request request = both->recv({value.data(), ElementType::f32, 1, 4, 4}, 1, 0);
-  try {
-    request.wait();
-    ADD_FAILURE() << "nothing has come";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::deadline_exceeded);
-    EXPECT_EQ(error.detail().rank, 1);
-    EXPECT_THAT(error.what(), HasSubstr("): they take 77 bytes"));
-  }
+  EXPECT_THAT(test::expect_error(
+                  Errc::deadline_exceeded, [&] { request.wait(); }, 1),
+              HasSubstr("): they take 77 bytes"));
 }
 
 // Peers would ring for ever, at a system call each.

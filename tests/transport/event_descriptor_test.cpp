@@ -22,6 +22,7 @@
 #include <rondo/transport/request.hpp>
 
 #include "support/backends.hpp"
+#include "support/expect_error.hpp"
 #include "support/processes.hpp"
 #include "support/world.hpp"
 
@@ -157,16 +158,13 @@ TEST_P(EventDescriptorTest, WakesALoopWhenARankAborts) {
     int value = 0;
     Request request = comm.recv(std::span(&value, 1), 1);
     receiving.count_down();
-    try {
+    test::expect_error(Errc::aborted, [&] {
       while (!request.test()) {
         if (!world.arm()) continue;
         pollfd entry{.fd = world.event_descriptor(), .events = POLLIN, .revents = 0};
         ASSERT_EQ(::poll(&entry, 1, -1), 1);
       }
-      ADD_FAILURE() << "received from a rank that aborted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::aborted) << error.what();
-    }
+    });
   });
 }
 
@@ -193,16 +191,13 @@ TEST(EventDescriptorProcessTest, NoticesAPeerThatIsKilled) {
     int value = 0;
     Request request = comm.recv(std::span(&value, 1), 1);
     pollfd entry{.fd = world.event_descriptor(), .events = POLLIN, .revents = 0};
-    try {
+    test::expect_error(Errc::peer_lost, [&] {
       while (!request.test()) {
         if (world.arm()) {
           EXPECT_EQ(::poll(&entry, 1, -1), 1);
         }
       }
-      ADD_FAILURE() << "received from a rank that is gone";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
-    }
+    });
   });
   EXPECT_EQ(processes.wait(0), 0);
   EXPECT_EQ(processes.wait(1), 3);

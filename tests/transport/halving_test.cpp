@@ -16,6 +16,7 @@
 
 #include "support/backends.hpp"
 #include "support/check_calls.hpp"
+#include "support/expect_error.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::halving_test {
@@ -77,16 +78,13 @@ TEST_P(HalvingTest, NamesTheRankThatIsMissing) {
       // Ranks that need nothing of the absent rank may be done before.
       Request first = world.communicator().allreduce(std::span(data));
       Request second;
-      try {
+      const auto wait_for_all = [&] {
         first.wait();
         second = world.communicator().allreduce(std::span(data));
         second.wait();
         world.communicator().barrier().wait();
-        ADD_FAILURE() << "nothing failed";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
-        EXPECT_EQ(error.detail().rank, absent) << error.what();
-      }
+      };
+      test::expect_error(Errc::peer_lost, wait_for_all, absent);
     });
   }
 }

@@ -19,6 +19,7 @@
 #include <rondo/transport/links.hpp>
 
 #include "links/plugin.hpp"
+#include "support/expect_error.hpp"
 #include "support/open_links.hpp"
 
 namespace rondo::transport::ofi_test {
@@ -38,14 +39,8 @@ std::unique_ptr<Link> open_ofi(int rank, int size, const std::string& provider =
 }
 
 std::string failure_of(const std::string& provider, const std::string& device) {
-  try {
-    (void)open_ofi(0, 2, provider, device);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::link_unavailable);
-    return error.what();
-  }
-  ADD_FAILURE() << provider << " over " << device << " could be opened";
-  return {};
+  return test::expect_error(Errc::link_unavailable,
+                            [&] { (void)open_ofi(0, 2, provider, device); });
 }
 
 /// Links of `size` ranks that know each other.

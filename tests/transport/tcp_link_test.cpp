@@ -30,6 +30,7 @@
 #include "links/tcp/endpoint.hpp"
 #include "memory/memory.hpp"
 #include "message/link.hpp"
+#include "support/expect_error.hpp"
 #include "support/open_links.hpp"
 
 namespace rondo::transport::tcp_link_test {
@@ -46,14 +47,8 @@ std::unique_ptr<Link> open_tcp(int rank, int size, const std::string& device = "
 }
 
 std::string failure_of(const std::string& device, const std::string& provider) {
-  try {
-    (void)open_tcp(0, 1, device, provider);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::link_unavailable);
-    return error.what();
-  }
-  ADD_FAILURE() << "could be opened";
-  return {};
+  return test::expect_error(Errc::link_unavailable,
+                            [&] { (void)open_tcp(0, 1, device, provider); });
 }
 
 class LinkTcpTest : public testing::Test, protected test::OpenLinks {
