@@ -1,11 +1,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include <rondo/transport/error.hpp>
+#include <rondo/transport/request.hpp>
 
 namespace rondo::test {
 
@@ -22,6 +24,16 @@ inline std::string expect_error(transport::Errc code, const std::function<void()
   }
   ADD_FAILURE() << "nothing failed";
   return {};
+}
+
+/// The error that waiting for `request` throws, if it throws one.
+inline std::optional<transport::Error> error_of(transport::Request request) {
+  try {
+    request.wait();
+  } catch (const transport::Error& error) {
+    return error;
+  }
+  return std::nullopt;
 }
 
 }  // namespace rondo::test

@@ -118,15 +118,6 @@ WorldOptions short_deadline() {
   return options;
 }
 
-bool fails(Request request) {
-  try {
-    request.wait();
-  } catch (const Error&) {
-    return true;
-  }
-  return false;
-}
-
 struct Case {
   const char* name;
   std::function<Request(Communicator&, std::span<float>)> post;
@@ -143,7 +134,7 @@ TEST_P(FailedMemoryTest, APeerThatPostsLateStoresNothingThere) {
     const bool late = world.rank() == 2;
     if (late) gave_up.wait();
 
-    EXPECT_TRUE(fails(GetParam().post(world.communicator(), data)));
+    EXPECT_TRUE(test::error_of(GetParam().post(world.communicator(), data)));
 
     if (!late) std::ranges::fill(data, 42.0F);
     if (!late) gave_up.count_down();
@@ -160,7 +151,7 @@ TEST_P(FailedMemoryTest, APeerThatPostsLateStoresNothingIntoWhatWasAllocatedTher
     const bool late = world.rank() == 2;
     if (late) gave_up.wait();
 
-    EXPECT_TRUE(fails(GetParam().post(world.communicator(), *data)));
+    EXPECT_TRUE(test::error_of(GetParam().post(world.communicator(), *data)));
 
     if (!late) data.emplace(elements, 42.0F, &world.arena());
     if (!late) gave_up.count_down();
@@ -182,7 +173,7 @@ TEST_P(FailedMemoryTest, APeerThatIsLateWithItsPartReportsTheFailureNotWhatIsThe
     if (late) posted.count_down();
     if (late) gave_up.wait();
 
-    EXPECT_TRUE(fails(std::move(request)));
+    EXPECT_TRUE(test::error_of(std::move(request)));
 
     if (!late) std::ranges::fill(data, 42.0F);
     if (!late) gave_up.count_down();
@@ -245,13 +236,13 @@ TEST(FailedMemoryTest, WhatAStoppedPeerWorksOnIsNotAllocatedAgainBeforeItIsOver)
     HoldingTeam::hold_next = world.rank() == 1;
     Request request = world.communicator().allreduce(std::span(*data));
     if (world.rank() == 1) {
-      EXPECT_TRUE(fails(std::move(request)));
+      EXPECT_TRUE(test::error_of(std::move(request)));
       over.arrive_and_wait();
       return;
     }
     team.held.wait();
 
-    EXPECT_TRUE(fails(std::move(request)));
+    EXPECT_TRUE(test::error_of(std::move(request)));
 
     const float* const before = data->data();
     data.emplace(elements, 42.0F, &world.arena());

@@ -246,8 +246,8 @@ TEST_F(StallsTest, AnotherWaitTellsInPlaceOfOneThatIsNotLookedAtAnyMore) {
   EXPECT_THAT(told, ElementsAre(ElementsAre(3), ElementsAre(4)));
 }
 
-// A link whose descriptor nothing can watch: it is closed.
-class UnwatchableLink final : public Link {
+// A link over which nothing moves.
+class SilentLink : public Link {
  public:
   void post_send(int /*peer*/, std::uint64_t /*tag*/, std::span<const std::byte> /*data*/,
                  Transfer& /*transfer*/) override {}
@@ -255,29 +255,26 @@ class UnwatchableLink final : public Link {
                  Transfer& /*transfer*/) override {}
   bool progress() override { return false; }
   void cancel(Transfer& /*transfer*/) override {}
-  std::optional<int> arm() override {
-    constexpr int closed = 1'000'000;
-    return closed;
-  }
+  std::optional<int> arm() override { return std::nullopt; }
   std::string address() const override { return {}; }
   std::string route() const override { return {}; }
   std::string error_text(const Transfer& /*transfer*/) const override { return {}; }
 };
 
+// One whose descriptor nothing can watch: it is closed.
+class UnwatchableLink final : public SilentLink {
+ public:
+  std::optional<int> arm() override {
+    constexpr int closed = 1'000'000;
+    return closed;
+  }
+};
+
 // One over which something arrives all the while, and is for nobody who waits; at last it ends, so
 // that a wait which it holds back ends, too.
-class BusyLink final : public Link {
+class BusyLink final : public SilentLink {
  public:
-  void post_send(int /*peer*/, std::uint64_t /*tag*/, std::span<const std::byte> /*data*/,
-                 Transfer& /*transfer*/) override {}
-  void post_recv(int /*peer*/, std::uint64_t /*tag*/, std::span<std::byte> /*data*/,
-                 Transfer& /*transfer*/) override {}
   bool progress() override { return std::chrono::steady_clock::now() < end_; }
-  void cancel(Transfer& /*transfer*/) override {}
-  std::optional<int> arm() override { return std::nullopt; }
-  std::string address() const override { return {}; }
-  std::string route() const override { return {}; }
-  std::string error_text(const Transfer& /*transfer*/) const override { return {}; }
 
  private:
   std::chrono::steady_clock::time_point end_ = std::chrono::steady_clock::now() + 20s;
@@ -298,21 +295,14 @@ TEST(WaitTest, TrafficOfOthersHoldsBackNeitherALimitNorALoss) {
 }
 
 // One that keeps messages which no receive awaits, and takes no more.
-class FullLink final : public Link {
+class FullLink final : public SilentLink {
  public:
-  void post_send(int /*peer*/, std::uint64_t /*tag*/, std::span<const std::byte> /*data*/,
-                 Transfer& /*transfer*/) override {}
   void post_recv(int /*peer*/, std::uint64_t /*tag*/, std::span<std::byte> /*data*/,
                  Transfer& transfer) override {
     transfer.begin(nullptr);
   }
-  bool progress() override { return false; }
   void cancel(Transfer& transfer) override { transfer.end(1, 0); }
   std::string held_back(int /*peer*/) const override { return "they take 77 bytes"; }
-  std::optional<int> arm() override { return std::nullopt; }
-  std::string address() const override { return {}; }
-  std::string route() const override { return {}; }
-  std::string error_text(const Transfer& /*transfer*/) const override { return {}; }
 };
 
 TEST(WaitTest, ItsDeadlineTellsWhatStandsBeforeTheMessageThatItAwaits) {

@@ -30,12 +30,8 @@ std::size_t sum_of(const Counts& counts) {
 }
 
 std::error_code code_of(Request request) {
-  try {
-    request.wait();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return {};
+  const auto error = test::error_of(std::move(request));
+  return error ? error->code() : std::error_code();
 }
 
 class ExchangeTest : public testing::TestWithParam<Backend> {};

@@ -28,20 +28,11 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::Backend;
+using test::error_of;
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
-
-// The error that waiting for `request` throws.
-std::optional<Error> error_of(Request request) {
-  try {
-    request.wait();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
 
 WorldOptions short_deadline() {
   WorldOptions options = test::quick_options();
