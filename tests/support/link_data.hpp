@@ -31,35 +31,12 @@ inline transport::Posted posted_of(transport::shm::Collective collective,
 
 /// The collective that is posted for a call of the table.
 inline transport::shm::Collective collective_of(CallKind kind) {
-  using transport::shm::Collective;
-  switch (kind) {
-    case CallKind::allreduce:
-    case CallKind::allreduce_coalesced:
-      return Collective::allreduce;
-    case CallKind::reduce:
-      return Collective::reduce;
-    case CallKind::reduce_scatter:
-      return Collective::reduce_scatter;
-    case CallKind::allgather:
-      return Collective::allgather;
-    case CallKind::broadcast:
-      return Collective::broadcast;
-    case CallKind::alltoall:
-      return Collective::alltoall;
-    case CallKind::alltoallv:
-      return Collective::alltoallv;
-    case CallKind::gather:
-      return Collective::gather;
-    case CallKind::scatter:
-      return Collective::scatter;
-    case CallKind::scan:
-      return Collective::scan;
-    case CallKind::exscan:
-      return Collective::exscan;
-    case CallKind::barrier:
-      break;
-  }
-  return Collective::barrier;
+  using enum transport::shm::Collective;
+  // In the order of CallKind.
+  constexpr transport::shm::Collective collectives[] = {
+      allreduce, allreduce, reduce,  reduce_scatter, allgather, broadcast, alltoall,
+      alltoallv, gather,    scatter, scan,           exscan,    barrier};
+  return collectives[static_cast<std::size_t>(kind)];
 }
 
 /// Where parts of so many elements begin, and where the last ends, in bytes.

@@ -108,9 +108,8 @@ std::string name_of_conformance_test(
          "ranks";
 }
 
-/// Ranks 1-9, 13 and 16.
-const auto conformance_ranks = testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16);
-const auto conformance_memories = testing::Values(Memory::arena, Memory::ordinary, Memory::mixed);
+const std::vector<int> all_ranks{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16};
+const std::vector<Memory> all_memories{Memory::arena, Memory::ordinary, Memory::mixed};
 
 TEST_P(ConformanceTest, EveryCallGivesTheResultAndLeavesAllElseAlone) {
   world().run([&](transport::World& world) {
@@ -246,69 +245,49 @@ TEST_P(ConformanceTest, EveryTypeAndReduction) {
   });
 }
 
+auto cases(Backend backend, const std::vector<Memory>& memories, const std::vector<int>& ranks) {
+  return testing::Combine(testing::Values(backend), testing::ValuesIn(memories),
+                          testing::ValuesIn(ranks));
+}
+
 // Without a fabric's library: one node, one rank per node, and several ranks per node, whose nodes
 // are joined by the link over shared memory or by sockets.
-
-INSTANTIATE_TEST_SUITE_P(Shm, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::shm), conformance_memories,
-                                          conformance_ranks),
+INSTANTIATE_TEST_SUITE_P(Shm, ConformanceTest, cases(Backend::shm, all_memories, all_ranks),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(ShmNodes, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::shm_nodes), conformance_memories,
-                                          conformance_ranks),
+                         cases(Backend::shm_nodes, all_memories, all_ranks),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(Hierarchy, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::hierarchy), conformance_memories,
-                                          conformance_ranks),
+                         cases(Backend::hierarchy, all_memories, all_ranks),
                          name_of_conformance_test);
-
-INSTANTIATE_TEST_SUITE_P(Tcp, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::tcp), conformance_memories,
-                                          conformance_ranks),
+INSTANTIATE_TEST_SUITE_P(Tcp, ConformanceTest, cases(Backend::tcp, all_memories, all_ranks),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(HierarchyTcp, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::hierarchy_tcp),
-                                          testing::Values(Memory::arena), conformance_ranks),
+                         cases(Backend::hierarchy_tcp, {Memory::arena}, all_ranks),
                          name_of_conformance_test);
 
 #ifdef RONDO_TEST_OFI
 // Opening a link takes libfabric 30 ms and more, so that only some ranks meet every memory.
 INSTANTIATE_TEST_SUITE_P(OfiTcp, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ofi_tcp),
-                                          testing::Values(Memory::arena), conformance_ranks),
+                         cases(Backend::ofi_tcp, {Memory::arena}, all_ranks),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(OfiTcpMemories, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ofi_tcp),
-                                          testing::Values(Memory::ordinary, Memory::mixed),
-                                          testing::Values(2, 3, 5)),
+                         cases(Backend::ofi_tcp, {Memory::ordinary, Memory::mixed}, {2, 3, 5}),
                          name_of_conformance_test);
 #endif
 
 #ifdef RONDO_TEST_UCX
 // Many ranks connect slowly over TCP, so that only some of them meet every memory.
 INSTANTIATE_TEST_SUITE_P(UcxTcp, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ucx_tcp),
-                                          testing::Values(Memory::arena), conformance_ranks),
+                         cases(Backend::ucx_tcp, {Memory::arena}, all_ranks),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(UcxTcpMemories, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ucx_tcp),
-                                          testing::Values(Memory::ordinary, Memory::mixed),
-                                          testing::Values(2, 3, 5, 8)),
+                         cases(Backend::ucx_tcp, {Memory::ordinary, Memory::mixed}, {2, 3, 5, 8}),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(HierarchyUcx, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::hierarchy_ucx),
-                                          conformance_memories, testing::Values(3, 5, 8)),
+                         cases(Backend::hierarchy_ucx, all_memories, {3, 5, 8}),
                          name_of_conformance_test);
-
-INSTANTIATE_TEST_SUITE_P(UcxShm, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ucx_shm), conformance_memories,
-                                          conformance_ranks),
+INSTANTIATE_TEST_SUITE_P(UcxShm, ConformanceTest, cases(Backend::ucx_shm, all_memories, all_ranks),
                          name_of_conformance_test);
 #endif
 

@@ -27,12 +27,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-// `size` ranks, of which as many in turn as `nodes` says share a node: rank r is on node r / share.
+// Rank r is on node r / share; where that is 0, each rank meets the store by itself.
 void on_nodes(StoreJob& job, int share, const std::function<void(int, StoreClient&)>& body) {
   on_threads(job.size(), [&](int rank) {
     if (rank != 0) job.join(rank);
     StoreClient& channel = *job.channel(rank);
-    channel.gather_by_node(std::to_string(rank / share));
+    if (share > 0) channel.gather_by_node(std::to_string(rank / share));
     body(rank, channel);
   });
 }
@@ -60,12 +60,13 @@ TEST_P(NodeRelayShapesTest, GivesAllBlobsInRankOrderRoundAfterRound) {
   });
 
   // Once for each node, however many ranks it has.
-  const int nodes = (ranks + share - 1) / share;
+  const int nodes = share == 0 ? ranks : (ranks + share - 1) / share;
   EXPECT_EQ(job.statistics().whole, static_cast<std::uint64_t>(rounds * nodes));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, NodeRelayShapesTest,
-                         testing::Values(Shape{1, 1}, Shape{2, 2}, Shape{4, 1}, Shape{5, 2},
+                         testing::Values(Shape{1, 0}, Shape{2, 0}, Shape{3, 0}, Shape{9, 0},
+                                         Shape{1, 1}, Shape{2, 2}, Shape{4, 1}, Shape{5, 2},
                                          Shape{9, 3}, Shape{12, 8}));
 
 // The others of its node have come, and the store knows that.

@@ -34,27 +34,6 @@ std::string error_of_allgather(SideChannel& channel) {
   return error_of([&] { (void)channel.allgather("mine"); });
 }
 
-class StoreSizesTest : public testing::TestWithParam<int> {};
-
-TEST_P(StoreSizesTest, GivesAllBlobsInRankOrderRoundAfterRound) {
-  const int ranks = GetParam();
-  StoreJob job(ranks);
-
-  on_threads(ranks, [&](int rank) {
-    if (rank != 0) job.join(rank);
-    for (int round = 0; round < 20; ++round) {
-      const auto all = job.channel(rank)->allgather(std::to_string(rank * 100 + round));
-
-      ASSERT_EQ(all.size(), static_cast<std::size_t>(ranks));
-      for (int r = 0; r < ranks; ++r) {
-        EXPECT_EQ(all[static_cast<std::size_t>(r)], std::to_string(r * 100 + round));
-      }
-    }
-  });
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, StoreSizesTest, testing::Range(1, 10));
-
 TEST(StoreTest, CarriesBlobsOfAnySizeAndAnyBytes) {
   StoreJob job(3);
   const std::vector<std::string> blobs{"", std::string(1, '\0'), std::string(1 << 20, '\xff')};
