@@ -14,7 +14,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -44,39 +43,6 @@ std::string both() {
   append_frame(bytes, first);
   append_frame(bytes, second);
   return bytes;
-}
-
-// A message with a field of each kind.
-struct Message {
-  enum class Kind : std::uint8_t { one = 1, two };
-  int number = 0;
-  Kind kind = Kind::one;
-  std::array<std::uint64_t, 2> pair = {};
-  std::vector<std::string> texts = {};
-  std::vector<Blob> blobs = {};
-
-  static auto fields(auto& self) {
-    return std::tie(self.number, self.kind, self.pair, self.texts, self.blobs);
-  }
-};
-
-TEST(WireTest, FieldsComeOutAsTheyWentIn) {
-  const Message message{.number = -2,
-                        .kind = Message::Kind::two,
-                        .pair = {1, std::uint64_t{1} << 63U},
-                        .texts = {"", std::string("a\0b", 3)},
-                        .blobs = {{.round = 3, .bytes = "x"}}};
-  Message read;
-
-  ASSERT_TRUE(unpack(pack(message), read));
-
-  EXPECT_EQ(read.number, -2);
-  EXPECT_EQ(read.kind, Message::Kind::two);
-  EXPECT_EQ(read.pair, message.pair);
-  EXPECT_EQ(read.texts, message.texts);
-  ASSERT_EQ(read.blobs.size(), 1U);
-  EXPECT_EQ(read.blobs[0].round, 3U);
-  EXPECT_EQ(read.blobs[0].bytes, "x");
 }
 
 TEST(WireTest, FramesComeOutAsTheyWentIn) {
