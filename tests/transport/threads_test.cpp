@@ -106,14 +106,15 @@ void work(World& world, Communicator& comm, int thread, int rounds) {
   }
 }
 
+WorldOptions several_threads() {
+  WorldOptions options = test::quick_options();
+  options.threads = Threads::multiple;
+  return options;
+}
+
 class ThreadsTest : public testing::TestWithParam<Backend> {
  protected:
-  static WorldOptions options() {
-    WorldOptions options = test::quick_options();
-    options.threads = Threads::multiple;
-    return options;
-  }
-  test::World world(int ranks, const WorldOptions& options = ThreadsTest::options()) const {
+  test::World world(int ranks, const WorldOptions& options = several_threads()) const {
     return {GetParam(), ranks, options};
   }
 };
@@ -163,7 +164,7 @@ TEST_P(ThreadsTest, WaitCrosswise) {
 
 // A message to a thread that sleeps arrives while another thread of its rank works.
 TEST_P(ThreadsTest, SleepWhileOthersWork) {
-  WorldOptions asleep = options();
+  WorldOptions asleep = several_threads();
   asleep.waiting = Waiting::block;
   world(2, asleep).run([](World& world) {
     std::vector<Communicator> comms = one_for_each(world, 2);
@@ -200,7 +201,7 @@ TEST_P(ThreadsTest, ShareTheMessagesOfACommunicator) {
 }
 
 TEST_P(ThreadsTest, OneAtItsDeadlineFailsAlone) {
-  WorldOptions hasty = options();
+  WorldOptions hasty = several_threads();
   hasty.deadline = 2s;
   std::latch over(2);
   world(2, hasty).run([&](World& world) {
@@ -274,10 +275,8 @@ INSTANTIATE_TEST_SUITE_P(Links, ThreadsTest, testing::ValuesIn(test::all_backend
 
 // Two threads make communicators of the same ranks at the same time.
 TEST(ThreadsSplitTest, IsForOneThreadAtATime) {
-  WorldOptions options = test::quick_options();
-  options.threads = Threads::multiple;
   std::latch refused(1);
-  test::World(2, options).run([&](World& world) {
+  test::World(2, several_threads()).run([&](World& world) {
     if (world.rank() == 1) refused.wait();
     std::atomic<int> failures{0};
     if (world.rank() == 0) {
@@ -299,17 +298,8 @@ TEST(ThreadsSplitTest, IsForOneThreadAtATime) {
   });
 }
 
-class ThreadsProcessTest : public testing::Test {
- protected:
-  static WorldOptions options() {
-    WorldOptions options = test::quick_options();
-    options.threads = Threads::multiple;
-    return options;
-  }
-};
-
-TEST_F(ThreadsProcessTest, ThreeAtATimeGetTheirOwnResults) {
-  test::Processes processes(2, options(), [](World& world) {
+TEST(ThreadsProcessTest, ThreeAtATimeGetTheirOwnResults) {
+  test::Processes processes(2, several_threads(), [](World& world) {
     std::vector<Communicator> comms = one_for_each(world, 3);
     run_threads(3, [&](int thread) {
       work(world, comms[static_cast<std::size_t>(thread)], thread, some(200));
@@ -318,8 +308,8 @@ TEST_F(ThreadsProcessTest, ThreeAtATimeGetTheirOwnResults) {
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
 }
 
-TEST_F(ThreadsProcessTest, AllNoticeAPeerThatIsKilled) {
-  test::Processes processes(2, options(), [](World& world) {
+TEST(ThreadsProcessTest, AllNoticeAPeerThatIsKilled) {
+  test::Processes processes(2, several_threads(), [](World& world) {
     std::vector<Communicator> comms = one_for_each(world, 2);
     world.communicator().barrier().wait();
     if (world.rank() == 1) ::_exit(3);
@@ -347,8 +337,8 @@ void exchange_until_over(Communicator& comm, const std::atomic<bool>& over) {
 
 // Over shared memory no connection breaks: peers on other nodes learn only from the store that rank
 // 2 has ended. All messages that arrive meanwhile are another thread's.
-TEST_F(ThreadsProcessTest, TrafficOfAnotherThreadHidesNoLoss) {
-  WorldOptions wanted = options();
+TEST(ThreadsProcessTest, TrafficOfAnotherThreadHidesNoLoss) {
+  WorldOptions wanted = several_threads();
   wanted.fabric = {.name = "shm", .fake_nodes = 3};
   test::Processes processes(3, test::meet_over_tcp(), [&] {
     World world = World::attach(wanted);
