@@ -45,10 +45,10 @@ constexpr SimulatedCosts costs = costs_with(1);
 // Blocks of two nodes of four ranks, where only the exchange of the shards through the nodes' ports
 // takes time: 2 (N-1)/N of all bytes.
 TEST(SimulatedHierarchyTest, RanksOfANodeShareItsPort) {
-  const SimulatedCosts costs{.ranks_per_node = 4,
-                             .between_nodes = {.latency = 0.0, .per_byte = 1e-6},
-                             .inside_node = {.latency = 0.0}};
-  SimulatedHierarchy ranks(8, costs, segment);
+  const SimulatedCosts own{.ranks_per_node = 4,
+                           .between_nodes = {.latency = 0.0, .per_byte = 1e-6},
+                           .inside_node = {.latency = 0.0}};
+  SimulatedHierarchy ranks(8, own, segment);
   const Times ends = ranks.allreduce(long_bytes, Times(8, 0.0));
   EXPECT_NEAR(*std::ranges::max_element(ends), 1e-6 * long_bytes, 1e-9);
 }
@@ -56,10 +56,10 @@ TEST(SimulatedHierarchyTest, RanksOfANodeShareItsPort) {
 // Between four nodes 64 KiB go by halving, of which each of two owners has a half: 2 (N-1)/N of all
 // bytes pass a node's port.
 TEST(SimulatedHierarchyTest, OwnersHalveWhatIsNeitherShortNorLong) {
-  const SimulatedCosts costs{.ranks_per_node = 2,
-                             .between_nodes = {.latency = 0.0, .per_byte = 1e-6},
-                             .inside_node = {.latency = 0.0}};
-  SimulatedHierarchy ranks(8, costs, segment);
+  const SimulatedCosts own{.ranks_per_node = 2,
+                           .between_nodes = {.latency = 0.0, .per_byte = 1e-6},
+                           .inside_node = {.latency = 0.0}};
+  SimulatedHierarchy ranks(8, own, segment);
   const Times ends = ranks.allreduce(65'536, Times(8, 0.0));
   EXPECT_NEAR(*std::ranges::max_element(ends), 1.5e-6 * 65'536, 1e-12);
 }
@@ -79,9 +79,9 @@ TEST(SimulatedHierarchyTest, OneSlowRankDelaysAll) {
 }
 
 TEST(SimulatedHierarchyTest, ANodesRanksMoveTheirBytesTogether) {
-  const SimulatedCosts costs{
+  const SimulatedCosts own{
       .ranks_per_node = 4, .inside_node = {.latency = 1.0}, .memory_per_byte = 1e-3};
-  SimulatedHierarchy ranks(4, costs, segment);
+  SimulatedHierarchy ranks(4, own, segment);
   // The last comes at 5. Each of 4 inputs is read, each of 4 outputs written; two synchronisations.
   EXPECT_THAT(ranks.allreduce(1000, Times{0.0, 5.0, 2.0, 0.0}), Each(DoubleEq(5.0 + 8.0 + 2.0)));
 }
