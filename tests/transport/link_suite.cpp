@@ -453,18 +453,18 @@ TEST_P(LinkTest, AllocatesNothingForAMessage) {
   std::array<std::byte, 1'000> received{};
   Transfer sending;
   Transfer receiving;
-  const auto exchange = [&] {
+  const auto move_one = [&] {
     link(1).post_recv(0, 1, received, receiving);
     link(0).post_send(1, 1, sent, sending);
     return finish(sending, receiving);
   };
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(exchange());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(move_one());
 
   // The least of ten rounds: a fabric's library may allocate now and then for itself.
   std::size_t least = 100;
   for (int round = 0; round < 10; ++round) {
     const std::size_t before = test::allocations_of_this_thread();
-    for (int i = 0; i < 100; ++i) ASSERT_TRUE(exchange());
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(move_one());
     least = std::min(least, test::allocations_of_this_thread() - before);
   }
 
