@@ -98,13 +98,8 @@ struct Machine {
 double simulate(SimulatedRanks& ranks, AllreduceAlgorithm algorithm, std::size_t bytes) {
   static std::vector<std::byte> data;
   data.resize(std::max(data.size(), bytes));
-  Posted posted;
-  posted.fingerprint.collective = transport::shm::Collective::allreduce;
-  posted.fingerprint.type = transport::ElementType::f32;
-  posted.fingerprint.count = bytes / sizeof(float);
-  posted.input = {data.data(), transport::ElementType::f32, 1, bytes, bytes};
-  posted.output = {data.data(), transport::ElementType::f32, 1, bytes, bytes};
-  const std::vector<Posted> all(ranks.size(), posted);
+  const std::vector<Posted> all(
+      ranks.size(), test::posted_bytes(transport::shm::Collective::allreduce, data, bytes, bytes));
   const auto [runs, reduced] = test::simulated_allreduce(algorithm);
   const std::vector<double> ends = ranks.run(*runs, all, reduced);
   return *std::ranges::max_element(ends);

@@ -1,5 +1,5 @@
 // A synchronous training step on many ranks, simulated, beside what the planner's closed forms say
-// (see support/simulated_step.hpp and support/simulated_grid_work.hpp):
+// (see support/simulated_grid_step.hpp and support/simulated_grid_work.hpp):
 //
 //   simulated-steps MODEL... [grid=SPLIT...] [NAME=VALUE...]
 //     batch          samples of each rank (64)
@@ -26,7 +26,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -43,14 +42,12 @@
 #include "plan/grid_job.hpp"
 #include "plan/step_timeline.hpp"
 #include "support/simulated_grid_work.hpp"
-#include "support/simulated_step.hpp"
 
 namespace {
 
 using namespace rondo;
 using test::SimulatedCosts;
-using test::SimulatedHierarchy;
-using test::SimulatedWork;
+using test::SimulatedPhase;
 using Settings = std::map<std::string, double>;
 
 Settings defaults() {
@@ -70,13 +67,22 @@ std::vector<sync::Bucket> buckets_of(const train::Backward& backward, std::int64
   return sync::plan_buckets(layers, sync::BucketLimits::of(static_cast<std::size_t>(bytes)));
 }
 
-SimulatedWork work_of(const train::Backward& backward, std::int64_t bucket_bytes, double update) {
-  SimulatedWork work{.backward_end = backward.end, .update_seconds = update};
+// Ranks split samples: each phase computes until a bucket is final, which all ranks reduce.
+std::vector<SimulatedPhase> phases_of(const train::Backward& backward, std::int64_t bucket_bytes,
+                                      std::size_t ranks) {
+  std::vector<SimulatedPhase> phases;
+  double done = 0.0;
   for (const sync::Bucket& bucket : buckets_of(backward, bucket_bytes)) {
-    work.buckets.push_back({.final_seconds = backward.blocks[bucket.first_layer].seconds,
-                            .bytes = bucket.size * sizeof(float)});
+    const double is_final = backward.blocks[bucket.first_layer].seconds;
+    phases.push_back(
+        {.seconds = is_final - done,
+         .reduction = test::SimulatedExchange{.kind = test::SimulatedExchange::Kind::allreduce,
+                                              .groups = {.size = ranks},
+                                              .bytes = {bucket.size * sizeof(float)}}});
+    done = is_final;
   }
-  return work;
+  phases.push_back({.seconds = backward.end - done});
+  return phases;
 }
 
 /// Between 0 and 1, the same for a rank in every run.
@@ -86,9 +92,6 @@ double hash_of(std::size_t rank) {
   bits ^= bits >> 31U;
   return static_cast<double>(bits >> 11U) * 0x1p-53;
 }
-
-/// Steps of ranks of such slowness, when each has ended.
-using Simulate = std::function<std::vector<double>(const std::vector<double>& slowness)>;
 
 /// The mean of the steps behind the first, which begins on all ranks at once.
 double mean_step(const std::vector<double>& ends) {
@@ -111,13 +114,10 @@ class Referee {
     const SimulatedCosts costs = costs_of(ranks_per_node);
     std::size_t parameters = 0;
     for (const train::FinalGradients& block : backward_.blocks) parameters += block.elements;
-    const SimulatedWork work =
-        work_of(backward_, experiment_.update.bucket_bytes, rate_.update_seconds(parameters));
-    report(ranks, std::to_string(ranks_per_node), closed_form(ranks, ranks_per_node),
-           [&](const std::vector<double>& slowness) {
-             SimulatedHierarchy hierarchy(ranks, costs, segment_bytes());
-             return simulate_steps(hierarchy, work, slowness, simulated_steps);
-           });
+    const std::vector<SimulatedPhase> phases =
+        phases_of(backward_, experiment_.update.bucket_bytes, ranks);
+    report(ranks, std::to_string(ranks_per_node), closed_form(ranks, ranks_per_node), costs, phases,
+           rate_.update_seconds(parameters));
   }
 
   void judge_grid(const train::LayerSplit& split, int replicas) {
@@ -139,20 +139,20 @@ class Referee {
                              .grid = grid,
                              .shapes = train::shapes_of(model_, options.batch)};
     const train::FoundLayouts found = test::layouts_with(job, split, rate_);
-    const std::vector<test::SimulatedPhase> phases = test::phases_of(job, found);
-    const auto ranks = static_cast<std::size_t>(grid.ranks());
-    report(ranks, train::to_text(split), train::bucketed_seconds(job, found),
-           [&](const std::vector<double>& slowness) {
-             return test::simulate_grid_steps(ranks, costs_of(static_cast<std::size_t>(on_a_node)),
-                                              segment_bytes(), phases, 0.0, slowness,
-                                              simulated_steps);
-           });
+    report(static_cast<std::size_t>(grid.ranks()), train::to_text(split),
+           train::bucketed_seconds(job, found), costs_of(static_cast<std::size_t>(on_a_node)),
+           test::phases_of(job, found), 0.0);
   }
 
  private:
   void report(std::size_t ranks, const std::string& how, double predicted,
-              const Simulate& simulate) const {
+              const SimulatedCosts& costs, const std::vector<SimulatedPhase>& phases,
+              double update_seconds) const {
     std::vector<double> slowness(ranks, 1.0);
+    const auto simulate = [&](const std::vector<double>& speeds) {
+      return test::simulate_grid_steps(ranks, costs, segment_bytes(), phases, update_seconds,
+                                       speeds, simulated_steps);
+    };
     const double simulated = mean_step(simulate(slowness));
     for (std::size_t r = 0; r < ranks; ++r) slowness[r] += settings_.at("jitter") * hash_of(r);
     const double jittered = mean_step(simulate(slowness));

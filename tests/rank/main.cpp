@@ -29,15 +29,6 @@ int usage() {
   return 2;
 }
 
-int check_everything(transport::World& world) {
-  Checks checks(world.rank());
-  check_collectives(world, checks);
-  check_point_to_point(world, checks);
-  std::printf("rank %d of %d on %d node(s) by %s: %d checks, %d wrong\n", world.rank(),
-              world.size(), world.nodes(), world.route().c_str(), checks.done(), checks.wrong());
-  return checks.wrong() == 0 ? 0 : 1;
-}
-
 // Says by which wire, and "ready"; then reduces until something fails, and says "failed at=SECONDS
 // rank=R host=H:" and the error's text; the seconds are of the monotonic clock.
 int reduce_until_failure(transport::World& world) {
@@ -68,7 +59,7 @@ int run(const std::vector<std::string>& words) {
   }
   if (words.empty()) return usage();
   transport::World world = transport::World::attach(options);
-  if (words[0] == "collectives") return check_everything(world);
+  if (words[0] == "collectives") return check_operations(world);
   if (words[0] == "until-failure") return reduce_until_failure(world);
   if (words.size() == 2 && words[0] == "train") return train_and_dump(world, words[1]);
   return usage();

@@ -1,7 +1,7 @@
 #pragma once
 
 // One checker for every call of the table of collectives: the exact result, and that all other
-// memory stays as it was.
+// memory stays as it was. It needs no test framework, so ranks that are programs use it, too.
 
 #include <algorithm>
 #include <bit>
@@ -382,5 +382,41 @@ class CallBuffers {
   std::vector<T> expected_first_;
   std::vector<T> expected_second_;
 };
+
+/// Makes one call. Returns what is wrong, as CallBuffers::fault() does.
+template <transport::Element T = std::int32_t>
+[[nodiscard]] std::string fault_of_call(transport::Communicator& comm,
+                                        std::pmr::memory_resource* memory, const Call& call,
+                                        std::size_t elements, int root) {
+  CallBuffers<T> data(comm, memory, call, elements, root);
+  data.fill();
+  data.post(comm).wait();
+  return data.fault();
+}
+
+/// Makes every call that reduces, with each type for which `chosen`(kind, type, operation) is true.
+/// Calls check(what is wrong) for each.
+template <typename Chosen, typename Check>
+void for_each_reduction(transport::Communicator& comm, std::pmr::memory_resource* memory,
+                        std::size_t elements, Chosen chosen, Check check) {
+  const auto make_calls = [&]<typename T>(T /*type*/) {
+    for (int i = 0; i <= static_cast<int>(transport::ReduceOp::bit_xor); ++i) {
+      const auto op = static_cast<transport::ReduceOp>(i);
+      const transport::ElementType type = transport::type_of<T>();
+      const bool exists = op < transport::ReduceOp::bit_and || transport::is_integer(type);
+      for (const char* name : {"Allreduce", "ReduceScatter", "Reduce"}) {
+        Call call = call_named(name);
+        call.op = op;
+        if (exists && chosen(call.kind, type, op)) {
+          check(fault_of_call<T>(comm, memory, call, elements, 0));
+        }
+      }
+    }
+  };
+  const auto make_all = [&]<typename... Types>() { (make_calls(Types{}), ...); };
+  make_all.template operator()<float, double, transport::Bfloat16, transport::Float16, std::int8_t,
+                               std::int16_t, std::int32_t, std::int64_t, std::uint8_t,
+                               std::uint16_t, std::uint32_t, std::uint64_t>();
+}
 
 }  // namespace rondo::test

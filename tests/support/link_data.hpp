@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <deque>
+#include <memory_resource>
+#include <string>
 #include <vector>
 
 #include <rondo/transport/block.hpp>
@@ -13,49 +15,6 @@
 #include "support/call_buffers.hpp"
 
 namespace rondo::test {
-
-using Ints = std::vector<std::int32_t>;
-
-/// One buffer per rank.
-template <typename T>
-using Buffers = std::vector<std::vector<T>>;
-
-/// Element i of what `rank` gives. The sum over 4,096 ranks has 31 bits.
-inline std::int32_t link_value(std::size_t rank, std::size_t i) {
-  return static_cast<std::int32_t>((rank * 100'003 + i) % 500'009);
-}
-
-/// `elements` of them.
-inline Ints link_input(std::size_t rank, std::size_t elements) {
-  Ints data(elements);
-  for (std::size_t i = 0; i < elements; ++i) data[i] = link_value(rank, i);
-  return data;
-}
-
-/// The inputs of each of `ranks`.
-inline Buffers<std::int32_t> link_inputs(std::size_t ranks, std::size_t elements) {
-  Buffers<std::int32_t> data;
-  for (std::size_t r = 0; r < ranks; ++r) data.push_back(link_input(r, elements));
-  return data;
-}
-
-/// Their sums over the ranks.
-inline Ints link_sums(std::size_t ranks, std::size_t elements) {
-  Ints sums(elements);
-  for (std::size_t i = 0; i < elements; ++i) {
-    for (std::size_t r = 0; r < ranks; ++r) sums[i] += link_value(r, i);
-  }
-  return sums;
-}
-
-template <typename T>
-transport::ConstBlock input_of(const std::vector<T>& data) {
-  return transport::as_const_block(transport::Strided<const T>(std::span<const T>(data)));
-}
-template <typename T>
-transport::Block output_of(std::vector<T>& data) {
-  return transport::as_block(transport::Strided<T>(std::span<T>(data)));
-}
 
 /// Operation 17, as one rank posts it.
 inline transport::Posted posted_of(transport::shm::Collective collective,
@@ -72,35 +31,12 @@ inline transport::Posted posted_of(transport::shm::Collective collective,
 
 /// The collective that is posted for a call of the table.
 inline transport::shm::Collective collective_of(CallKind kind) {
-  using transport::shm::Collective;
-  switch (kind) {
-    case CallKind::allreduce:
-    case CallKind::allreduce_coalesced:
-      return Collective::allreduce;
-    case CallKind::reduce:
-      return Collective::reduce;
-    case CallKind::reduce_scatter:
-      return Collective::reduce_scatter;
-    case CallKind::allgather:
-      return Collective::allgather;
-    case CallKind::broadcast:
-      return Collective::broadcast;
-    case CallKind::alltoall:
-      return Collective::alltoall;
-    case CallKind::alltoallv:
-      return Collective::alltoallv;
-    case CallKind::gather:
-      return Collective::gather;
-    case CallKind::scatter:
-      return Collective::scatter;
-    case CallKind::scan:
-      return Collective::scan;
-    case CallKind::exscan:
-      return Collective::exscan;
-    case CallKind::barrier:
-      break;
-  }
-  return Collective::barrier;
+  using enum transport::shm::Collective;
+  // In the order of CallKind.
+  constexpr transport::shm::Collective collectives[] = {
+      allreduce, allreduce, reduce,  reduce_scatter, allgather, broadcast, alltoall,
+      alltoallv, gather,    scatter, scan,           exscan,    barrier};
+  return collectives[static_cast<std::size_t>(kind)];
 }
 
 /// Where parts of so many elements begin, and where the last ends, in bytes.
@@ -144,5 +80,32 @@ inline transport::Posted posted_of(const CallBuffers<>& data, std::size_t ranks)
   }
   return posted;
 }
+
+/// A call of the table by all of `ranks`, and its buffers.
+class PostedCall {
+ public:
+  /// `elements` are those of an array, or of each rank's share.
+  PostedCall(const Call& call, std::size_t ranks, std::size_t elements, std::size_t root = 0) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      buffers_.emplace_back(call, r, ranks, std::pmr::get_default_resource(), elements, root);
+      buffers_.back().fill();
+      posted_.push_back(posted_of(buffers_.back(), ranks));
+    }
+  }
+
+  [[nodiscard]] const std::vector<transport::Posted>& posted() const { return posted_; }
+  [[nodiscard]] const std::deque<CallBuffers<>>& buffers() const { return buffers_; }
+  /// What is wrong on the first rank where something is; empty if nothing is.
+  [[nodiscard]] std::string fault() {
+    for (CallBuffers<>& data : buffers_) {
+      if (std::string fault = data.fault(); !fault.empty()) return fault;
+    }
+    return {};
+  }
+
+ private:
+  std::deque<CallBuffers<>> buffers_;
+  std::vector<transport::Posted> posted_;
+};
 
 }  // namespace rondo::test

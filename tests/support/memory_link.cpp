@@ -65,13 +65,6 @@ void MemoryFabric::cut(int a, int b) {
   cut_locked(a, b);
 }
 
-void MemoryFabric::kill(int rank) {
-  const std::scoped_lock lock(mutex_);
-  for (int other = 0; other < ranks_; ++other) {
-    if (other != rank) cut_locked(rank, other);
-  }
-}
-
 void MemoryFabric::cut_after(int a, int b, std::uint64_t messages) {
   const std::scoped_lock lock(mutex_);
   wire(a, b).cut_at = wire(a, b).messages + messages;

@@ -46,8 +46,6 @@ class MemoryFabric {
 
   /// From now on every transfer between the two ranks fails, also those that are pending.
   void cut(int a, int b);
-  /// As cut(), for all of the rank's transfers with others.
-  void kill(int rank);
   /// Cuts the two ranks when `messages` more have been sent from `a` to `b`.
   void cut_after(int a, int b, std::uint64_t messages);
 

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <memory>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -17,8 +16,7 @@
 
 namespace rondo::test {
 
-/// The memories of some ranks, and their links. May be used by one thread, which then drives all
-/// links, or by one thread for each rank, or across fork().
+/// The memories of some ranks, and their links, all driven by one thread.
 class ShmLinks {
  public:
   explicit ShmLinks(int ranks) {
@@ -62,14 +60,6 @@ class ShmLinks {
   std::vector<transport::shm::RankMemory*> memories_;
   std::vector<std::unique_ptr<transport::Link>> links_;
 };
-
-/// Progress of one link until the transfer has ended, as a rank that waits makes it.
-inline void finish(transport::Link& link, const transport::Transfer& transfer) {
-  while (transfer.pending()) {
-    if (!link.progress()) std::this_thread::yield();
-  }
-  EXPECT_TRUE(transfer.done()) << link.error_text(transfer);
-}
 
 /// Fills memory with bytes that tell `seed` and their place.
 inline void fill(std::span<std::byte> data, std::uint32_t seed) {

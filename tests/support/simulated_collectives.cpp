@@ -5,8 +5,6 @@
 #include "support/simulated_collectives.hpp"
 
 #include <cstdint>
-#include <deque>
-#include <memory_resource>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -124,21 +122,13 @@ SimulatedTraffic simulate_call(const SimulatedWay& way, std::size_t ranks) {
   const std::size_t elements = way.elements + ranks * way.more_per_rank;
   SimulatedTraffic traffic;
   for (const std::size_t root : call.has_root() ? roots_of(ranks) : std::set<std::size_t>{0}) {
-    std::deque<CallBuffers<>> buffers;
-    std::vector<Posted> posted;
+    PostedCall posted(call, ranks, elements, root);
     std::uint64_t parts = 0;
-    for (std::size_t r = 0; r < ranks; ++r) {
-      buffers.emplace_back(call, r, ranks, std::pmr::get_default_resource(), elements, root);
-      buffers.back().fill();
-      posted.push_back(posted_of(buffers.back(), ranks));
-      parts += bytes_of_parts(buffers.back());
-    }
-    const SimulatedTraffic sent = run(*way.algorithm, posted, simulated, way.form);
+    for (const CallBuffers<>& data : posted.buffers()) parts += bytes_of_parts(data);
+    const SimulatedTraffic sent = run(*way.algorithm, posted.posted(), simulated, way.form);
     expect(parts == 0 || sent.bytes == parts, "not every part was sent once", root);
-    for (std::size_t r = 0; r < ranks; ++r) {
-      const std::string fault = buffers[r].fault();
-      expect(fault.empty(), fault.c_str(), r);
-    }
+    const std::string fault = posted.fault();
+    expect(fault.empty(), fault.c_str(), root);
     add(traffic, sent);
   }
   return traffic;

@@ -2,7 +2,12 @@
 
 // A training step on a grid, simulated: ranks that share the work of a layer exchange activations,
 // halos and their gradients before and behind what they compute, and wait for each other there.
-// Gradients of weights are reduced meanwhile.
+// Gradients of weights are reduced meanwhile. Ranks that split samples alone exchange nothing else.
+//
+// This finds what the planner's closed forms leave out: ranks that wait for slower ones, blocks of
+// a hierarchical reduction that overlap, ports that ranks share, and the algorithm that the
+// transport takes for a size. Why not SimGrid: there the transport's algorithms would have to be
+// written again, and a mistake of theirs would not be found.
 //
 // Messages are run by the transport's own algorithm (simulated_ranks.hpp), so that latencies
 // overlap where they do in a job, and collectives as simulated_hierarchy.hpp says. Reductions and

@@ -2,12 +2,15 @@
 
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +20,7 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "bootstrap/auth.hpp"
 #include "bootstrap/sockets.hpp"
 #include "bootstrap/store.hpp"
 
@@ -102,6 +106,40 @@ class StoreJob {
   std::chrono::milliseconds deadline_;
   bootstrap::Endpoint endpoint_;
   std::vector<std::unique_ptr<StoreClient>> channels_;
+};
+
+/// A rank's part of the handshake, step by step, over a connection that the test moves.
+class StepwiseRank {
+ public:
+  explicit StepwiseRank(const bootstrap::Endpoint& endpoint,
+                        std::size_t longest = bootstrap::handshake_cap)
+      : connection_(bootstrap::connect_until(bootstrap::resolve(endpoint).front(),
+                                             bootstrap::Clock::now() + std::chrono::seconds(10)),
+                    longest) {}
+
+  void answer(const bootstrap::Credentials& credentials) {
+    const auto challenge = next();
+    ASSERT_TRUE(challenge);
+    const auto answer = handshake_.answer(*challenge, credentials.self, credentials.secret);
+    ASSERT_TRUE(answer);
+    connection_.send(*answer);
+  }
+  [[nodiscard]] std::optional<bootstrap::Frame> next() {
+    while (true) {
+      if (auto frame = connection_.next()) return frame;
+      if (connection_.ended() ||
+          !bootstrap::wait_until_ready(connection_.descriptor(), POLLIN,
+                                       bootstrap::Clock::now() + std::chrono::seconds(60))) {
+        return std::nullopt;
+      }
+      connection_.exchange();
+    }
+  }
+  [[nodiscard]] bootstrap::Connection& connection() { return connection_; }
+
+ private:
+  bootstrap::Connection connection_;
+  bootstrap::RankHandshake handshake_;
 };
 
 /// Keeps the messages that a rank receives. To outlive its channel: declare it before the job.

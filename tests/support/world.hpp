@@ -32,53 +32,33 @@ enum class Backend {
   hierarchy_ucx,  ///< the same, joined by UCX over TCP
 };
 
-inline transport::FabricOptions fabric_of(Backend backend, int ranks) {
-  switch (backend) {
-    case Backend::shm:
-      return {};
-    case Backend::shm_nodes:
-      return {.name = "shm", .fake_nodes = ranks};
-    case Backend::tcp:
-      return {.name = "tcp", .fake_nodes = ranks};
-    case Backend::ucx_tcp:
-      return {.name = "ucx:tcp,self", .fake_nodes = ranks};
-    case Backend::ucx_shm:
-      return {.name = "ucx:posix,self", .fake_nodes = ranks};
-    case Backend::ofi_tcp:
-      return {.name = "ofi:tcp", .fake_nodes = ranks};
-    case Backend::hierarchy:
-      return {.name = "shm", .fake_nodes = (ranks + 1) / 2};
-    case Backend::hierarchy_tcp:
-      return {.name = "tcp", .fake_nodes = (ranks + 1) / 2};
-    case Backend::hierarchy_ucx:
-      return {.name = "ucx:tcp,self", .fake_nodes = (ranks + 1) / 2};
-  }
-  return {};
+/// A backend's name in the names of tests, what joins its nodes, and the ranks of a node; 0: all.
+struct BackendFacts {
+  const char* name;
+  const char* fabric;
+  int ranks_per_node;
+};
+
+inline const BackendFacts& facts_of(Backend backend) {
+  static constexpr BackendFacts facts[] = {{"Shm", "auto", 0},
+                                           {"ShmNodes", "shm", 1},
+                                           {"Tcp", "tcp", 1},
+                                           {"UcxTcp", "ucx:tcp,self", 1},
+                                           {"UcxShm", "ucx:posix,self", 1},
+                                           {"OfiTcp", "ofi:tcp", 1},
+                                           {"Hierarchy", "shm", 2},
+                                           {"HierarchyTcp", "tcp", 2},
+                                           {"HierarchyUcx", "ucx:tcp,self", 2}};
+  return facts[static_cast<std::size_t>(backend)];
 }
 
-inline const char* name_of(Backend backend) {
-  switch (backend) {
-    case Backend::shm:
-      return "Shm";
-    case Backend::shm_nodes:
-      return "ShmNodes";
-    case Backend::tcp:
-      return "Tcp";
-    case Backend::ucx_tcp:
-      return "UcxTcp";
-    case Backend::ucx_shm:
-      return "UcxShm";
-    case Backend::ofi_tcp:
-      return "OfiTcp";
-    case Backend::hierarchy:
-      return "Hierarchy";
-    case Backend::hierarchy_tcp:
-      return "HierarchyTcp";
-    case Backend::hierarchy_ucx:
-      return "HierarchyUcx";
-  }
-  return "";
+inline transport::FabricOptions fabric_of(Backend backend, int ranks) {
+  const auto& [name, fabric, per_node] = facts_of(backend);
+  if (per_node == 0) return {};
+  return {.name = fabric, .fake_nodes = (ranks + per_node - 1) / per_node};
 }
+
+inline const char* name_of(Backend backend) { return facts_of(backend).name; }
 
 /// Where a test's buffers lie.
 enum class Memory {
@@ -228,15 +208,7 @@ testing::AssertionResult all_are(const Range& range, const T& expected) {
 }
 
 inline const char* name_of(Memory memory) {
-  switch (memory) {
-    case Memory::arena:
-      return "arena";
-    case Memory::ordinary:
-      return "ordinary";
-    case Memory::mixed:
-      return "mixed";
-  }
-  return "";
+  return memory == Memory::arena ? "arena" : memory == Memory::ordinary ? "ordinary" : "mixed";
 }
 
 }  // namespace rondo::test

@@ -22,8 +22,6 @@ namespace rondo::transport::algorithms_test {
 namespace {
 
 using shm::Collective;
-using test::Buffers;
-using test::Ints;
 using test::LinkRanks;
 
 TEST(AlgorithmTableTest, ChoosesDoublingForWhatIsShortByDefault) {
@@ -106,33 +104,26 @@ TEST(AlgorithmTableTest, PrintsWhatItParsed) {
 }
 
 TEST(AlgorithmTableTest, ChoosesByTheRangeThatHoldsTheBytes) {
-  const AlgorithmTable table = AlgorithmTable::parse("ring:0-1k;rd:1k-1m;ring:1m-max");
-
-  EXPECT_EQ(table.pick(1023), AllreduceAlgorithm::ring);
-  EXPECT_EQ(table.pick(1024), AllreduceAlgorithm::doubling);
-  EXPECT_EQ(table.pick((1U << 20U) - 1), AllreduceAlgorithm::doubling);
-  EXPECT_EQ(table.pick(1U << 20U), AllreduceAlgorithm::ring);
-}
-
-TEST(AlgorithmTableTest, KnowsHalving) {
-  const AlgorithmTable table = AlgorithmTable::parse("rd:0-1k;rh:1k-1m;flat-rh:1m-max");
-
-  EXPECT_EQ(table.pick(1023), AllreduceAlgorithm::doubling);
-  EXPECT_EQ(table.pick(1024), AllreduceAlgorithm::halving);
-  EXPECT_FALSE(table.is_flat(1024));
-  EXPECT_EQ(table.pick(1U << 20U), AllreduceAlgorithm::halving);
-  EXPECT_TRUE(table.is_flat(1U << 20U));
-}
-
-TEST(AlgorithmTableTest, KeepsFlatWhatItSays) {
-  const AlgorithmTable table = AlgorithmTable::parse("flat-rd:0-1k;rd:1k-1m;flat-ring:1m-max");
-
-  EXPECT_EQ(table.pick(1023), AllreduceAlgorithm::doubling);
-  EXPECT_TRUE(table.is_flat(1023));
-  EXPECT_EQ(table.pick(1024), AllreduceAlgorithm::doubling);
-  EXPECT_FALSE(table.is_flat(1024));
-  EXPECT_EQ(table.pick(1U << 20U), AllreduceAlgorithm::ring);
-  EXPECT_TRUE(table.is_flat(1U << 20U));
+  using enum AllreduceAlgorithm;
+  struct Choice {
+    const char* table;
+    std::size_t bytes;
+    AllreduceAlgorithm algorithm;
+    bool flat;
+  };
+  for (const auto& [table, bytes, algorithm, flat] :
+       {Choice{"ring:0-1k;rd:1k-1m;ring:1m-max", 1023, ring, false},
+        Choice{"ring:0-1k;rd:1k-1m;ring:1m-max", 1024, doubling, false},
+        Choice{"ring:0-1k;rd:1k-1m;ring:1m-max", (1U << 20U) - 1, doubling, false},
+        Choice{"ring:0-1k;rd:1k-1m;ring:1m-max", 1U << 20U, ring, false},
+        Choice{"rd:0-1k;rh:1k-1m;flat-rh:1m-max", 1024, halving, false},
+        Choice{"rd:0-1k;rh:1k-1m;flat-rh:1m-max", 1U << 20U, halving, true},
+        Choice{"flat-rd:0-1k;rd:1k-1m;flat-ring:1m-max", 1023, doubling, true},
+        Choice{"flat-rd:0-1k;rd:1k-1m;flat-ring:1m-max", 1024, doubling, false},
+        Choice{"flat-rd:0-1k;rd:1k-1m;flat-ring:1m-max", 1U << 20U, ring, true}}) {
+    EXPECT_EQ(AlgorithmTable::parse(table).pick(bytes), algorithm) << table << ", " << bytes;
+    EXPECT_EQ(AlgorithmTable::parse(table).is_flat(bytes), flat) << table << ", " << bytes;
+  }
   EXPECT_FALSE(AlgorithmTable::for_ranks(64).is_flat(0));
 }
 
@@ -236,22 +227,15 @@ constexpr Algorithm star_broadcast =
 
 TEST(AlgorithmsTest, AnAlgorithmFromOutsideRunsWhenItIsListedFirst) {
   LinkRanks links(5);
-  Buffers<std::int32_t> data = test::link_inputs(5, 1000);
-  std::vector<Posted> posted;
-  for (Ints& mine : data) {
-    posted.push_back(
-        test::posted_of(Collective::broadcast, test::input_of(mine), test::output_of(mine)));
-    posted.back().fingerprint.root = 2;
-  }
+  test::PostedCall call(test::call_named("Broadcast"), 5, 1000, 2);
   std::vector<const Algorithm*> list{&star_broadcast};
   list.insert(list.end(), std::begin(all_algorithms), std::end(all_algorithms));
 
-  const Algorithm& chosen = choose(Protocol::links, links.group(0), posted[0], list);
-  links.run(chosen, posted);
+  const Algorithm& chosen = choose(Protocol::links, links.group(0), call.posted()[0], list);
+  links.run(chosen, call.posted());
 
   EXPECT_EQ(&chosen, &star_broadcast);
-  const Ints expected = test::link_inputs(5, 1000)[2];
-  for (const Ints& mine : data) EXPECT_EQ(mine, expected);
+  EXPECT_EQ(call.fault(), "");
   EXPECT_EQ(links.fabric().pending(), 0U);
 }
 

@@ -50,30 +50,6 @@ TEST(RangeAllocatorTest, AlignsWhatItHandsOut) {
   EXPECT_EQ(ranges.allocate(200, 1), 1U);  // the gap that alignment left
 }
 
-TEST(RangeAllocatorTest, JoinsNeighboursThatAreFreed) {
-  RangeAllocator ranges;
-  ranges.extend(300);
-  const auto a = ranges.allocate(100, 1);
-  const auto b = ranges.allocate(100, 1);
-  const auto c = ranges.allocate(100, 1);
-
-  ranges.deallocate(a);
-  ranges.deallocate(c);
-  ranges.deallocate(b);
-
-  EXPECT_EQ(ranges.allocate(300, 1), 0U);
-}
-
-TEST(RangeAllocatorTest, JoinsWhatItIsExtendedByWithTheFreeEnd) {
-  RangeAllocator ranges;
-  ranges.extend(100);
-  (void)ranges.allocate(60, 1);
-
-  ranges.extend(200);
-
-  EXPECT_EQ(ranges.allocate(140, 1), 60U);
-}
-
 TEST(RangeAllocatorTest, KeepsLiveRangesApartUnderRandomUse) {
   RangeAllocator ranges;
   ranges.extend(10'000);

@@ -18,6 +18,7 @@
 #include <rondo/transport/team.hpp>
 #include <rondo/transport/world.hpp>
 
+#include "support/expect_error.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::arena_test {
@@ -82,12 +83,9 @@ TEST(SharedArenaTest, HoldsTheScratchOfARingUntilItsCommunicatorEnds) {
 
 TEST(SharedArenaTest, ThrowsWhenMemoryIsExhausted) {
   test::World(1).run([](World& world) {
-    try {
+    test::expect_error(Errc::out_of_memory, [&] {
       (void)world.arena().allocate(std::numeric_limits<std::size_t>::max() / 4, 64);
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::out_of_memory);
-    }
+    });
     EXPECT_THROW((void)world.arena().allocate(64, std::size_t{4} << 20U), Error);
     EXPECT_NE(world.arena().allocate(64, 64), nullptr);
   });
@@ -120,15 +118,6 @@ WorldOptions short_deadline() {
   return options;
 }
 
-bool fails(Request request) {
-  try {
-    request.wait();
-  } catch (const Error&) {
-    return true;
-  }
-  return false;
-}
-
 struct Case {
   const char* name;
   std::function<Request(Communicator&, std::span<float>)> post;
@@ -145,7 +134,7 @@ TEST_P(FailedMemoryTest, APeerThatPostsLateStoresNothingThere) {
     const bool late = world.rank() == 2;
     if (late) gave_up.wait();
 
-    EXPECT_TRUE(fails(GetParam().post(world.communicator(), data)));
+    EXPECT_TRUE(test::error_of(GetParam().post(world.communicator(), data)));
 
     if (!late) std::ranges::fill(data, 42.0F);
     if (!late) gave_up.count_down();
@@ -162,7 +151,7 @@ TEST_P(FailedMemoryTest, APeerThatPostsLateStoresNothingIntoWhatWasAllocatedTher
     const bool late = world.rank() == 2;
     if (late) gave_up.wait();
 
-    EXPECT_TRUE(fails(GetParam().post(world.communicator(), *data)));
+    EXPECT_TRUE(test::error_of(GetParam().post(world.communicator(), *data)));
 
     if (!late) data.emplace(elements, 42.0F, &world.arena());
     if (!late) gave_up.count_down();
@@ -184,7 +173,7 @@ TEST_P(FailedMemoryTest, APeerThatIsLateWithItsPartReportsTheFailureNotWhatIsThe
     if (late) posted.count_down();
     if (late) gave_up.wait();
 
-    EXPECT_TRUE(fails(std::move(request)));
+    EXPECT_TRUE(test::error_of(std::move(request)));
 
     if (!late) std::ranges::fill(data, 42.0F);
     if (!late) gave_up.count_down();
@@ -247,13 +236,13 @@ TEST(FailedMemoryTest, WhatAStoppedPeerWorksOnIsNotAllocatedAgainBeforeItIsOver)
     HoldingTeam::hold_next = world.rank() == 1;
     Request request = world.communicator().allreduce(std::span(*data));
     if (world.rank() == 1) {
-      EXPECT_TRUE(fails(std::move(request)));
+      EXPECT_TRUE(test::error_of(std::move(request)));
       over.arrive_and_wait();
       return;
     }
     team.held.wait();
 
-    EXPECT_TRUE(fails(std::move(request)));
+    EXPECT_TRUE(test::error_of(std::move(request)));
 
     const float* const before = data->data();
     data.emplace(elements, 42.0F, &world.arena());

@@ -131,20 +131,5 @@ TEST(RowsTest, CopiesEveryRangeOutOfAndIntoABlock) {
   }
 }
 
-TEST(RowsTest, CopiesRowsAndLeavesTheGapsAlone) {
-  const std::vector<std::byte> from = numbered(24);
-  std::vector<std::byte> into(30, std::byte{0xEE});
-
-  copy_rows(nullptr, {into.data(), ElementType::u8, 3, 4, 10},
-            {from.data(), ElementType::u8, 3, 4, 8}, 4, 8);
-
-  for (std::size_t row = 0; row < 3; ++row) {
-    for (std::size_t i = 0; i < 10; ++i) {
-      const std::byte expected = row > 0 && i < 4 ? from[row * 8 + i] : std::byte{0xEE};
-      EXPECT_EQ(into[row * 10 + i], expected);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace rondo::transport::blocks_test

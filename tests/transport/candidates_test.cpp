@@ -14,6 +14,7 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "support/expect_error.hpp"
 #include "support/scratch_folder.hpp"
 
 namespace rondo::transport::bootstrap::candidates_test {
@@ -176,13 +177,9 @@ TEST(OffersTest, TellThatTheInterfaceOfANamedPortIsDown) {
 }
 
 TEST(OffersTest, TellWhichInterfacesThereAreWhereThePatternIsWrong) {
-  try {
-    (void)list_offers(interfaces(), "eth0,");
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("missing after the last comma"),
-                                    HasSubstr("this host has lo (127.0.0.1)")));
-  }
+  EXPECT_THAT(
+      test::expect_error(Errc::bootstrap_failed, [] { (void)list_offers(interfaces(), "eth0,"); }),
+      AllOf(HasSubstr("missing after the last comma"), HasSubstr("this host has lo (127.0.0.1)")));
 }
 
 TEST(OffersTest, AreNoDevicesWithoutAnInterfaceWhereOthersAreNamed) {
@@ -218,6 +215,10 @@ Offer verbs(const std::string& device, const std::string& network,
   return {.kind = "verbs", .device = device, .network = network, .megabits = megabits};
 }
 
+std::vector<HostOffers> two_nodes(const std::vector<Offer>& offers) {
+  return {node(0, offers), node(1, offers)};
+}
+
 // "ucx tcp eth0", as node 0 sees it.
 std::vector<std::string> found(const std::string& fabric, const std::vector<HostOffers>& nodes) {
   std::vector<std::string> texts;
@@ -230,10 +231,8 @@ std::vector<std::string> found(const std::string& fabric, const std::vector<Host
 }
 
 TEST(CandidatesTest, AreRdmaFirstThenTheFastestInterface) {
-  std::vector<HostOffers> nodes;
-  for (const int i : {0, 1}) {
-    nodes.push_back(node(i, {tcp("eth0", "a"), tcp("eth1", "b", 25'000), verbs("mlx5_0:1", "ib")}));
-  }
+  std::vector<HostOffers> nodes =
+      two_nodes({tcp("eth0", "a"), tcp("eth1", "b", 25'000), verbs("mlx5_0:1", "ib")});
 
   EXPECT_THAT(
       found("auto", nodes),
@@ -252,21 +251,15 @@ TEST(CandidatesTest, AreJoinedAsRailsNodeByNode) {
 }
 
 TEST(CandidatesTest, AreNativeNetworksBeforeRdma) {
-  std::vector<HostOffers> nodes;
-  for (const int i : {0, 1}) {
-    nodes.push_back(node(i, {{.kind = "cxi", .device = "cxi0", .network = "cxi"},
-                             verbs("mlx5_0:1", "ib"),
-                             tcp("eth0", "a")}));
-  }
+  std::vector<HostOffers> nodes = two_nodes({{.kind = "cxi", .device = "cxi0", .network = "cxi"},
+                                             verbs("mlx5_0:1", "ib"),
+                                             tcp("eth0", "a")});
 
   EXPECT_EQ(found("auto", nodes).front(), "ofi cxi cxi0");
 }
 
 TEST(CandidatesTest, AreWhatTheUserWants) {
-  std::vector<HostOffers> nodes;
-  for (const int i : {0, 1}) {
-    nodes.push_back(node(i, {tcp("eth0", "a"), verbs("mlx5_0:1", "ib")}));
-  }
+  std::vector<HostOffers> nodes = two_nodes({tcp("eth0", "a"), verbs("mlx5_0:1", "ib")});
 
   EXPECT_THAT(found("tcp", nodes), ElementsAre("tcp tcp eth0"));
   EXPECT_THAT(found("ucx", nodes), ElementsAre("ucx verbs mlx5_0:1", "ucx tcp eth0"));
@@ -294,10 +287,7 @@ TEST(CandidatesTest, MustReachAllNodes) {
 }
 
 TEST(CandidatesTest, SayWhatIsWrongOnTheNodeThatTheyDoNotReach) {
-  std::vector<HostOffers> nodes;
-  for (const int i : {0, 1}) {
-    nodes.push_back(node(i, {tcp("eth0", "a"), verbs("mlx5_0:1", "ib")}));
-  }
+  std::vector<HostOffers> nodes = two_nodes({tcp("eth0", "a"), verbs("mlx5_0:1", "ib")});
   nodes[1].offers[1].obstacle = "its port is 1: DOWN";
 
   EXPECT_THAT(find_candidates(parse_fabric("ucx"), nodes).left_out,
@@ -306,10 +296,9 @@ TEST(CandidatesTest, SayWhatIsWrongOnTheNodeThatTheyDoNotReach) {
 
 // A bridge for virtual machines has the same address everywhere.
 TEST(CandidatesTest, AreNoNetworksThatEveryHostHasForItself) {
-  std::vector<HostOffers> nodes;
-  for (const int i : {0, 1}) {
-    nodes.push_back(node(i, {tcp("eth0", "a"), tcp("virbr1", "b", 10'000)}));
-    nodes.back().offers[1].address = "192.168.122.1";
+  std::vector<HostOffers> nodes = two_nodes({tcp("eth0", "a"), tcp("virbr1", "b", 10'000)});
+  for (HostOffers& one : nodes) {
+    one.offers[1].address = "192.168.122.1";
   }
 
   EXPECT_THAT(found("ucx", nodes), ElementsAre("ucx tcp eth0"));
@@ -325,19 +314,15 @@ TEST(CandidatesTest, AreTheStoresInterfacesWhereNodesHaveNoNetworkInCommon) {
 }
 
 TEST(CandidatesTest, OfOneSpeedBeginWithThatOfTheStore) {
-  std::vector<HostOffers> nodes;
-  for (const int i : {0, 1}) {
-    nodes.push_back(node(i, {tcp("eth1", "b", 0), tcp("eth0", "a", 0)}));
-  }
+  std::vector<HostOffers> nodes = two_nodes({tcp("eth1", "b", 0), tcp("eth0", "a", 0)});
 
   EXPECT_THAT(found("ucx", nodes), ElementsAre("ucx tcp eth0", "ucx tcp eth1"));
 }
 
 TEST(CandidatesTest, FollowTheOrderThatTheUserHasNamed) {
-  std::vector<HostOffers> nodes;
-  for (const int i : {0, 1}) {
-    nodes.push_back(node(i, {tcp("eth0", "a", 25'000), tcp("eth1", "b")}));
-    nodes.back().offers[0].place = 1;
+  std::vector<HostOffers> nodes = two_nodes({tcp("eth0", "a", 25'000), tcp("eth1", "b")});
+  for (HostOffers& one : nodes) {
+    one.offers[0].place = 1;
   }
 
   EXPECT_THAT(found("ucx", nodes), ElementsAre("ucx tcp eth1", "ucx tcp eth0"));
@@ -363,11 +348,10 @@ TEST(CandidatesTest, OnOneMachineAreTheStoresInterface) {
 
 // All ports of one network that are as fast as the fastest; ranks over libfabric take turns.
 TEST(CandidatesTest, HaveSeveralRailsWhereThereAreSeveral) {
-  std::vector<HostOffers> nodes;
-  for (const int i : {0, 1}) {
-    nodes.push_back(node(
-        i, {verbs("mlx5_0:1", "ib"), verbs("mlx5_1:1", "ib", 25'000), verbs("mlx5_2:1", "ib")}));
-    nodes.back().offers[2].address = "another#" + std::to_string(i);
+  std::vector<HostOffers> nodes = two_nodes(
+      {verbs("mlx5_0:1", "ib"), verbs("mlx5_1:1", "ib", 25'000), verbs("mlx5_2:1", "ib")});
+  for (HostOffers& one : nodes) {
+    one.offers[2].address = "another#" + std::to_string(one.rank);
   }
 
   const auto ordered = find_candidates(parse_fabric("auto"), nodes).ordered;
@@ -381,11 +365,11 @@ TEST(CandidatesTest, HaveSeveralRailsWhereThereAreSeveral) {
 
 // In the order in which the user has named them.
 TEST(CandidatesTest, AreNotJoinedAsRailsWhereTheyAreNamedOneAfterTheOther) {
-  std::vector<HostOffers> nodes;
-  for (const int i : {0, 1}) {
-    nodes.push_back(node(i, {verbs("mlx5_0:1", "ib", 25'000), verbs("mlx5_1:1", "ib", 100'000)}));
-    nodes.back().offers[1].address = "another#" + std::to_string(i);
-    nodes.back().offers[1].place = 1;
+  std::vector<HostOffers> nodes =
+      two_nodes({verbs("mlx5_0:1", "ib", 25'000), verbs("mlx5_1:1", "ib", 100'000)});
+  for (HostOffers& one : nodes) {
+    one.offers[1].address = "another#" + std::to_string(one.rank);
+    one.offers[1].place = 1;
   }
 
   EXPECT_THAT(found("ucx", nodes),

@@ -108,9 +108,8 @@ std::string name_of_conformance_test(
          "ranks";
 }
 
-/// Ranks 1-9, 13 and 16.
-const auto conformance_ranks = testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16);
-const auto conformance_memories = testing::Values(Memory::arena, Memory::ordinary, Memory::mixed);
+const std::vector<int> all_ranks{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16};
+const std::vector<Memory> all_memories{Memory::arena, Memory::ordinary, Memory::mixed};
 
 TEST_P(ConformanceTest, EveryCallGivesTheResultAndLeavesAllElseAlone) {
   world().run([&](transport::World& world) {
@@ -203,27 +202,29 @@ TEST_P(ConformanceTest, CommunicatorsDoNotDisturbEachOther) {
   });
 }
 
+// An image whose columns go to either side, which fill the columns beside them. With two ranks both
+// sides are the same rank, and tags tell them apart.
 TEST_P(ConformanceTest, HalosTravelBothWaysAtOnce) {
   world().run([&](transport::World& world) {
     const int right = (world.rank() + 1) % world.size();
     const int left = (world.rank() + world.size() - 1) % world.size();
-    const Ints given = numbers(world, 12'000);
-    Ints from_left = ints(world, 4'000);
-    Ints from_right = ints(world, 4'000);
-    const auto rows = [](const Ints& data, std::size_t at) {
-      return Strided<const std::int32_t>(data.data() + at, 1000, 4, 12);
+    Ints image = numbers(world, 12'000);
+    const auto given = [&](std::size_t column) {
+      return Strided<const std::int32_t>(image.data() + column, 1000, 3, 12);
     };
-    const auto dense = [](Ints& data) { return Strided<std::int32_t>(std::span(data)); };
+    const auto taken = [&](std::size_t column) {
+      return Strided<std::int32_t>(image.data() + column, 1000, 3, 12);
+    };
+    const std::vector<Neighbour> neighbours = {Neighbour(left, given(3), taken(0), 0, 1),
+                                               Neighbour(right, given(6), taken(9), 1, 0)};
 
-    const std::vector<Neighbour> neighbours = {
-        Neighbour(left, rows(given, 0), dense(from_left), 0, 1),
-        Neighbour(right, rows(given, 8), dense(from_right), 1, 0)};
     world.communicator().sendrecv(neighbours).wait();
 
-    for (std::size_t i = 0; i < 4'000; ++i) {
-      const std::size_t place = i / 4 * 12 + i % 4;
-      ASSERT_EQ(from_left[i], number(static_cast<std::size_t>(left), place + 8));
-      ASSERT_EQ(from_right[i], number(static_cast<std::size_t>(right), place));
+    for (std::size_t i = 0; i < image.size(); ++i) {
+      const std::size_t column = i % 12;
+      const int giver = column < 3 ? left : column < 9 ? world.rank() : right;
+      const std::size_t place = column < 3 ? i + 6 : column < 9 ? i : i - 6;
+      ASSERT_EQ(image[i], number(static_cast<std::size_t>(giver), place)) << i;
     }
   });
 }
@@ -244,69 +245,49 @@ TEST_P(ConformanceTest, EveryTypeAndReduction) {
   });
 }
 
+auto cases(Backend backend, const std::vector<Memory>& memories, const std::vector<int>& ranks) {
+  return testing::Combine(testing::Values(backend), testing::ValuesIn(memories),
+                          testing::ValuesIn(ranks));
+}
+
 // Without a fabric's library: one node, one rank per node, and several ranks per node, whose nodes
 // are joined by the link over shared memory or by sockets.
-
-INSTANTIATE_TEST_SUITE_P(Shm, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::shm), conformance_memories,
-                                          conformance_ranks),
+INSTANTIATE_TEST_SUITE_P(Shm, ConformanceTest, cases(Backend::shm, all_memories, all_ranks),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(ShmNodes, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::shm_nodes), conformance_memories,
-                                          conformance_ranks),
+                         cases(Backend::shm_nodes, all_memories, all_ranks),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(Hierarchy, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::hierarchy), conformance_memories,
-                                          conformance_ranks),
+                         cases(Backend::hierarchy, all_memories, all_ranks),
                          name_of_conformance_test);
-
-INSTANTIATE_TEST_SUITE_P(Tcp, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::tcp), conformance_memories,
-                                          conformance_ranks),
+INSTANTIATE_TEST_SUITE_P(Tcp, ConformanceTest, cases(Backend::tcp, all_memories, all_ranks),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(HierarchyTcp, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::hierarchy_tcp),
-                                          testing::Values(Memory::arena), conformance_ranks),
+                         cases(Backend::hierarchy_tcp, {Memory::arena}, all_ranks),
                          name_of_conformance_test);
 
 #ifdef RONDO_TEST_OFI
 // Opening a link takes libfabric 30 ms and more, so that only some ranks meet every memory.
 INSTANTIATE_TEST_SUITE_P(OfiTcp, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ofi_tcp),
-                                          testing::Values(Memory::arena), conformance_ranks),
+                         cases(Backend::ofi_tcp, {Memory::arena}, all_ranks),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(OfiTcpMemories, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ofi_tcp),
-                                          testing::Values(Memory::ordinary, Memory::mixed),
-                                          testing::Values(2, 3, 5)),
+                         cases(Backend::ofi_tcp, {Memory::ordinary, Memory::mixed}, {2, 3, 5}),
                          name_of_conformance_test);
 #endif
 
 #ifdef RONDO_TEST_UCX
 // Many ranks connect slowly over TCP, so that only some of them meet every memory.
 INSTANTIATE_TEST_SUITE_P(UcxTcp, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ucx_tcp),
-                                          testing::Values(Memory::arena), conformance_ranks),
+                         cases(Backend::ucx_tcp, {Memory::arena}, all_ranks),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(UcxTcpMemories, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ucx_tcp),
-                                          testing::Values(Memory::ordinary, Memory::mixed),
-                                          testing::Values(2, 3, 5, 8)),
+                         cases(Backend::ucx_tcp, {Memory::ordinary, Memory::mixed}, {2, 3, 5, 8}),
                          name_of_conformance_test);
-
 INSTANTIATE_TEST_SUITE_P(HierarchyUcx, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::hierarchy_ucx),
-                                          conformance_memories, testing::Values(3, 5, 8)),
+                         cases(Backend::hierarchy_ucx, all_memories, {3, 5, 8}),
                          name_of_conformance_test);
-
-INSTANTIATE_TEST_SUITE_P(UcxShm, ConformanceTest,
-                         testing::Combine(testing::Values(Backend::ucx_shm), conformance_memories,
-                                          conformance_ranks),
+INSTANTIATE_TEST_SUITE_P(UcxShm, ConformanceTest, cases(Backend::ucx_shm, all_memories, all_ranks),
                          name_of_conformance_test);
 #endif
 

@@ -22,6 +22,7 @@
 #include <rondo/transport/request.hpp>
 
 #include "support/backends.hpp"
+#include "support/expect_error.hpp"
 #include "support/processes.hpp"
 #include "support/world.hpp"
 
@@ -32,12 +33,13 @@ using namespace std::chrono_literals;
 using test::Backend;
 
 constexpr std::chrono::nanoseconds no_checks = 0ns;
+constexpr std::chrono::nanoseconds usual_checks = 50ms;
 
 /// Sleeps in poll() until `request` has ended.
-void finish(World& world, Request request) {
+void finish(World& world, Request request, std::chrono::nanoseconds checks = no_checks) {
   while (!request.test()) {
     if (!world.arm()) continue;
-    pollfd entry{.fd = world.event_descriptor(no_checks), .events = POLLIN, .revents = 0};
+    pollfd entry{.fd = world.event_descriptor(checks), .events = POLLIN, .revents = 0};
     ASSERT_EQ(::poll(&entry, 1, -1), 1);
   }
 }
@@ -157,16 +159,7 @@ TEST_P(EventDescriptorTest, WakesALoopWhenARankAborts) {
     int value = 0;
     Request request = comm.recv(std::span(&value, 1), 1);
     receiving.count_down();
-    try {
-      while (!request.test()) {
-        if (!world.arm()) continue;
-        pollfd entry{.fd = world.event_descriptor(), .events = POLLIN, .revents = 0};
-        ASSERT_EQ(::poll(&entry, 1, -1), 1);
-      }
-      ADD_FAILURE() << "received from a rank that aborted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::aborted) << error.what();
-    }
+    test::expect_error(Errc::aborted, [&] { finish(world, std::move(request), usual_checks); });
   });
 }
 
@@ -192,17 +185,8 @@ TEST(EventDescriptorProcessTest, NoticesAPeerThatIsKilled) {
     if (world.rank() == 1) ::_exit(3);
     int value = 0;
     Request request = comm.recv(std::span(&value, 1), 1);
-    pollfd entry{.fd = world.event_descriptor(), .events = POLLIN, .revents = 0};
-    try {
-      while (!request.test()) {
-        if (world.arm()) {
-          EXPECT_EQ(::poll(&entry, 1, -1), 1);
-        }
-      }
-      ADD_FAILURE() << "received from a rank that is gone";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
-    }
+    static_cast<void>(world.event_descriptor());
+    test::expect_error(Errc::peer_lost, [&] { finish(world, std::move(request), usual_checks); });
   });
   EXPECT_EQ(processes.wait(0), 0);
   EXPECT_EQ(processes.wait(1), 3);

@@ -1,10 +1,9 @@
 // Allreduce by halving in whole Worlds, over all links between nodes: among the owners of the
-// shards of nodes that have several ranks, and flat between all ranks. Its schedule and its
-// messages are tested by schedule_test.cpp and link_whole_test.cpp.
+// shards of nodes that have several ranks, and flat between all ranks. link_collectives_test.cpp
+// has its messages, and that its sums have the bits of those by doubling; link_faults_test.cpp,
+// whom it blames.
 
 #include <cstddef>
-#include <cstdint>
-#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -12,7 +11,6 @@
 #include <gtest/gtest.h>
 
 #include <rondo/transport/communicator.hpp>
-#include <rondo/transport/error.hpp>
 
 #include "support/backends.hpp"
 #include "support/check_calls.hpp"
@@ -67,45 +65,6 @@ TEST_P(HalvingTest, ReducesEveryTypeByEveryOperation) {
       test::check_reductions(world, Memory::arena, count, [](auto...) { return true; });
     }
   });
-}
-
-TEST_P(HalvingTest, GivesAllRanksTheSameBits) {
-  for (const int ranks : {5, 8}) {
-    world(ranks).run([](World& world) {
-      std::vector<float> data(10'007);
-      for (std::size_t i = 0; i < data.size(); ++i) {
-        data[i] = 0.1F * static_cast<float>(world.rank() + 1) + 1e-3F * static_cast<float>(i);
-      }
-      std::vector<float> all(data.size() * static_cast<std::size_t>(world.size()));
-
-      world.communicator().allreduce(std::span(data)).wait();
-      world.communicator().allgather<float>(data, std::span(all)).wait();
-
-      for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], data[i % data.size()]) << i;
-    });
-  }
-}
-
-TEST_P(HalvingTest, NamesTheRankThatIsMissing) {
-  constexpr int ranks = 5;
-  for (const int absent : {0, 1, ranks - 1}) {
-    world(ranks).run_without(absent, [absent](World& world) {
-      std::vector<std::int32_t> data(1000, 1);
-      // Ranks that need nothing of the absent rank may be done before.
-      Request first = world.communicator().allreduce(std::span(data));
-      Request second;
-      try {
-        first.wait();
-        second = world.communicator().allreduce(std::span(data));
-        second.wait();
-        world.communicator().barrier().wait();
-        ADD_FAILURE() << "nothing failed";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Errc::peer_lost) << error.what();
-        EXPECT_EQ(error.detail().rank, absent) << error.what();
-      }
-    });
-  }
 }
 
 std::string name_of_case(const testing::TestParamInfo<HalvingTest::ParamType>& info) {

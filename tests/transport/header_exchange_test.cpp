@@ -141,26 +141,6 @@ TEST_P(ShortMessageTest, CarriesNothingWhereRanksDoNotKnowTheLengths) {
   EXPECT_EQ(got_, data_);
 }
 
-TEST_F(HeaderExchangeTest, SendsALongMessageAndASecondOneBesideIt) {
-  const std::vector<std::byte> data(longest + 1, std::byte{5});
-  const std::vector<std::byte> more(3, std::byte{6});
-  std::vector<std::byte> got(longest + 1);
-  std::vector<std::byte> got_more(3);
-  std::array<Message, 4> messages;
-  begin_both();
-
-  receive(1, got, messages[0]);
-  receive(1, got_more, messages[1]);
-  send(0, data, messages[2]);
-  send(0, more, messages[3]);
-  send_header(0);
-  progress(1);
-
-  EXPECT_EQ(fabric_.sent(), 3U);
-  EXPECT_EQ(got, data);
-  EXPECT_EQ(got_more, more);
-}
-
 TEST_F(HeaderExchangeTest, FailsAReceiveThatIsTooShortForWhatWasCarried) {
   const std::vector<std::byte> data(8, std::byte{5});
   std::vector<std::byte> got(4);
@@ -192,18 +172,6 @@ TEST_F(HeaderExchangeTest, ForgetsAReceiveThatIsGivenUp) {
   progress(1);
 
   EXPECT_THAT(got, Each(std::byte{0}));
-}
-
-TEST_F(HeaderExchangeTest, CountsWhatItCarriesAsAMessage) {
-  const std::vector<std::byte> data(8);
-  Message out;
-  begin(0);
-
-  send(0, data, out);
-  send_header(0);
-
-  EXPECT_EQ(counters_.sent_messages, 1U);
-  EXPECT_EQ(counters_.sent_bytes, 8U);
 }
 
 }  // namespace

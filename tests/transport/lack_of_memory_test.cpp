@@ -16,6 +16,7 @@
 #include "memory/memory.hpp"
 #include "recorder/recorder.hpp"
 #include "support/allocations.hpp"
+#include "support/expect_error.hpp"
 #include "support/store.hpp"
 #include "support/world.hpp"
 #include "world/world_core.hpp"
@@ -35,13 +36,7 @@ TEST(LackOfMemoryTest, AnAbortIsToldToTheRanksOfAllNodes) {
       const NoMemory none;
       world.abort(reason);
     }
-    try {
-      world.communicator().barrier().wait();
-      ADD_FAILURE() << "rank 0 has aborted the job";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::aborted);
-      EXPECT_EQ(error.detail().rank, 0);
-    }
+    test::expect_error(Errc::aborted, [&] { world.communicator().barrier().wait(); }, 0);
   });
 }
 

@@ -15,6 +15,7 @@
 #include <rondo/transport/error.hpp>
 
 #include "support/backends.hpp"
+#include "support/expect_error.hpp"
 #include "support/world.hpp"
 
 namespace rondo::transport::leaving_test {
@@ -23,17 +24,6 @@ namespace {
 using namespace std::chrono_literals;
 using test::Backend;
 using testing::HasSubstr;
-
-// The error that `call` throws.
-template <typename Call>
-std::optional<Error> error_in(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
 
 // Rank 2 has sent its part and leaves. Rank 1, which hears nothing of rank 0 for 11 s, must go on
 // waiting; only when it has waited so long rank 0 takes part.
@@ -50,7 +40,7 @@ TEST(LeavingTest, ALateRootIsWaitedForThoughAnotherRankHasLeft) {
     world.communicator().barrier().wait();
     if (world.rank() == 0) long_silence.wait();
 
-    const auto error = error_in([&] { world.communicator().reduce(in, std::span(out), 0).wait(); });
+    const auto error = test::error_of(world.communicator().reduce(in, std::span(out), 0));
 
     EXPECT_FALSE(error) << error->what();
     if (error && world.rank() == 1) long_silence.count_down();
@@ -69,7 +59,7 @@ TEST_P(LeavingBeforeTest, AnOperationThatTheLeaverNeverPostedFailsAndTheTextSays
     world.communicator().barrier().wait();
     if (world.rank() == 3) return;
 
-    const auto error = error_in([&] { world.communicator().allreduce(std::span(data)).wait(); });
+    const auto error = test::error_of(world.communicator().allreduce(std::span(data)));
 
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::peer_lost);

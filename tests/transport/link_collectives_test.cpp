@@ -1,26 +1,24 @@
 // Collectives over links: the results, the bits, the messages.
 
 #include <cstddef>
-#include <cstdint>
-#include <deque>
 #include <initializer_list>
-#include <memory_resource>
 #include <set>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "collective/algorithms.hpp"
-#include "support/call_buffers.hpp"
 #include "support/link_collective_test.hpp"
+#include "support/link_data.hpp"
 
 namespace rondo::transport::link_collectives_test {
 namespace {
 
 using shm::Collective;
-using test::Buffers;
 using test::LinkAlgorithm;
 using test::LinkRanks;
+using Floats = std::vector<std::vector<float>>;  // of each rank
 
 class LinkCollectivesTest : public test::LinkCollectiveTest {
  protected:
@@ -35,21 +33,21 @@ class LinkCollectivesTest : public test::LinkCollectiveTest {
   }
 
   // Floats whose sum depends on the order in which the ranks are joined.
-  [[nodiscard]] static Buffers<float> sums_of_floats(const Algorithm& algorithm) {
+  [[nodiscard]] static Floats sums_of_floats(const Algorithm& algorithm) {
     LinkRanks links(ranks(), script(), segment_bytes());
-    Buffers<float> data(ranks());
+    Floats data(ranks());
     std::vector<Posted> posted;
     for (std::size_t r = 0; r < ranks(); ++r) {
       for (std::size_t i = 0; i < elements(); ++i) {
         data[r].push_back(1.0F / static_cast<float>(r * 31 + i % 97 + 1));
       }
-      posted.push_back(test::posted_of(Collective::allreduce, test::input_of(data[r]),
-                                       test::output_of(data[r])));
+      const Block block = as_block(Strided<float>(std::span(data[r])));
+      posted.push_back(test::posted_of(Collective::allreduce, as_const_block(block), block));
     }
     links.run(algorithm, posted, late());
     return data;
   }
-  static void expect_the_same_bits(const Buffers<float>& data) {
+  static void expect_the_same_bits(const Floats& data) {
     for (const auto& mine : data) EXPECT_EQ(mine, data[0]);
   }
 
@@ -67,20 +65,13 @@ class LinkCollectivesTest : public test::LinkCollectiveTest {
   static void expect_call(const Algorithm& algorithm, LinkAlgorithm closed_form,
                           const test::Call& call, std::size_t root) {
     LinkRanks links(ranks(), script(), segment_bytes());
-    std::deque<test::CallBuffers<>> buffers;
-    std::vector<Posted> posted;
-    for (std::size_t r = 0; r < ranks(); ++r) {
-      buffers.emplace_back(call, r, ranks(), std::pmr::get_default_resource(), elements_of(call),
-                           root);
-      buffers.back().fill();
-      posted.push_back(test::posted_of(buffers.back(), ranks()));
-    }
+    test::PostedCall posted(call, ranks(), elements_of(call), root);
 
-    links.run(algorithm, posted, late());
+    links.run(algorithm, posted.posted(), late());
 
-    for (test::CallBuffers<>& data : buffers) EXPECT_EQ(data.fault(), "");
+    EXPECT_EQ(posted.fault(), "");
     EXPECT_EQ(links.fabric().pending(), 0U);
-    test::expect_link_traffic(links, closed_form, posted, segment_bytes());
+    test::expect_link_traffic(links, closed_form, posted.posted(), segment_bytes());
   }
 };
 
@@ -95,7 +86,7 @@ TEST_P(LinkCollectivesTest, DoublingAndHalvingAllreduce) {
                {"Allreduce", "AllreduceInPlace"});
   expect_calls(algorithms::halving_allreduce, LinkAlgorithm::halving,
                {"Allreduce", "AllreduceInPlace"});
-  const Buffers<float> doubled = sums_of_floats(algorithms::doubling_allreduce);
+  const Floats doubled = sums_of_floats(algorithms::doubling_allreduce);
   expect_the_same_bits(doubled);
   EXPECT_EQ(sums_of_floats(algorithms::halving_allreduce), doubled);
 }
@@ -122,49 +113,12 @@ TEST_P(LinkCollectivesTest, PairwiseAlltoall) {
   expect_calls(algorithms::pairwise_alltoall, LinkAlgorithm::pairwise, {"Alltoall"});
 }
 
+TEST_P(LinkCollectivesTest, DisseminationBarrier) {
+  expect_calls(algorithms::dissemination_barrier, LinkAlgorithm::dissemination, {"Barrier"});
+}
+
 INSTANTIATE_TEST_SUITE_P(Memory, LinkCollectivesTest, testing::ValuesIn(test::link_cases()),
                          test::name_of_link_test);
-
-// Parameter: ranks.
-class DisseminationBarrierTest : public testing::TestWithParam<std::size_t> {};
-
-TEST_P(DisseminationBarrierTest, SendsTheClosedFormsMessages) {
-  for (const test::Wire wire : {test::Wire::eager, test::Wire::rendezvous, test::Wire::disorder}) {
-    LinkRanks links(GetParam(), test::script_of(wire));
-    const std::vector<Posted> posted(GetParam(), test::posted_of(Collective::barrier, {}, {}));
-
-    links.run(algorithms::dissemination_barrier, posted, 5);
-
-    test::expect_link_traffic(links, test::LinkAlgorithm::dissemination, posted, 0);
-  }
-}
-
-TEST_P(DisseminationBarrierTest, HoldsEveryoneUntilTheLastHasCome) {
-  const std::size_t ranks = GetParam();
-  const Posted posted = test::posted_of(Collective::barrier, {}, {});
-  for (std::size_t last = 0; last < ranks; ++last) {
-    LinkRanks links(ranks, test::script_of(test::Wire::eager));
-    std::deque<OperationStorage<>> barriers(ranks);
-    for (std::size_t r = 0; r < ranks; ++r) {
-      barriers[r].start(algorithms::dissemination_barrier, links.group(r), posted);
-    }
-
-    bool any_done = false;
-    for (std::size_t round = 0; round < 10 * ranks; ++round) {
-      for (std::size_t r = 0; r < ranks; ++r) {
-        if (r == last) continue;
-        links.fabric().link(static_cast<int>(r)).progress();
-        any_done =
-            any_done || barriers[r].operation()->step(links.group(r), posted) == Progress::done;
-      }
-    }
-
-    EXPECT_FALSE(any_done);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Memory, DisseminationBarrierTest,
-                         testing::Values(1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 13U, 16U));
 
 }  // namespace
 }  // namespace rondo::transport::link_collectives_test

@@ -18,49 +18,28 @@
 #include "message/channel.hpp"
 #include "support/allocations.hpp"
 #include "support/link_collective_test.hpp"
+#include "support/memory_link.hpp"
 
 namespace rondo::transport::link_faults_test {
 namespace {
 
-using shm::Collective;
-using test::Ints;
 using test::LinkRanks;
 
 constexpr std::size_t ranks = 4;
-constexpr std::size_t elements = 4096;  // of the longer side
+constexpr std::size_t elements = 4096;  // of an array, or of each rank's share
 constexpr std::size_t segment_bytes = 512;
 
-// An algorithm, and the collective that it runs here.
+// An algorithm, and the call of the table that it runs here, with root 0.
 struct Run {
   const char* name;
   const Algorithm* algorithm;
-  Collective collective;
+  const char* call;
 };
 
 using Operations = std::deque<OperationStorage<>>;
 
-// Out of place, with root 0 and equal shares.
 class LinkFaultsTest : public testing::TestWithParam<Run> {
  protected:
-  LinkFaultsTest() {
-    for (std::size_t r = 0; r < ranks; ++r) posted_.push_back(post(r));
-  }
-
-  Posted post(std::size_t rank) {
-    const Collective collective = GetParam().collective;
-    if (collective == Collective::barrier) return test::posted_of(collective, {}, {});
-    ConstBlock input = test::input_of(in_[rank]);
-    Block output = test::output_of(out_[rank]);
-    const std::size_t share = input.row_bytes / ranks;
-    if (collective == Collective::allgather) input.row_bytes = input.stride_bytes = share;
-    if (collective == Collective::reduce_scatter) output.row_bytes = output.stride_bytes = share;
-    if (collective == Collective::broadcast) input.data = output.data;
-    Posted posted = test::posted_of(collective, input, output);
-    posted.fingerprint.root = 0;
-    posted.row_bytes_each = share;
-    return posted;
-  }
-
   // A bounded number of steps of every rank; those that have failed are stepped no more.
   // Returns how many have failed.
   std::size_t drive(LinkRanks& links, Operations& operations, std::vector<std::size_t>& blamed) {
@@ -95,9 +74,8 @@ class LinkFaultsTest : public testing::TestWithParam<Run> {
     }
   }
 
-  test::Buffers<std::int32_t> in_ = test::link_inputs(ranks, elements);
-  test::Buffers<std::int32_t> out_{ranks, Ints(elements, -1)};
-  std::vector<Posted> posted_;
+  test::PostedCall call_{test::call_named(GetParam().call), ranks, elements};
+  const std::vector<Posted>& posted_ = call_.posted();
 };
 
 TEST_P(LinkFaultsTest, BlamesTheRankAtTheOtherEndOfACutWire) {
@@ -245,17 +223,64 @@ TEST_P(LinkFaultsTest, AllocatesNothingTheSecondTime) {
 
 INSTANTIATE_TEST_SUITE_P(
     Memory, LinkFaultsTest,
-    testing::Values(
-        Run{"RingAllreduce", &algorithms::ring, Collective::allreduce},
-        Run{"RingReduceScatter", &algorithms::ring, Collective::reduce_scatter},
-        Run{"RingAllgather", &algorithms::ring, Collective::allgather},
-        Run{"DoublingAllreduce", &algorithms::doubling_allreduce, Collective::allreduce},
-        Run{"HalvingAllreduce", &algorithms::halving_allreduce, Collective::allreduce},
-        Run{"TreeBroadcast", &algorithms::tree_broadcast, Collective::broadcast},
-        Run{"TreeReduce", &algorithms::tree_reduce, Collective::reduce},
-        Run{"PairwiseAlltoall", &algorithms::pairwise_alltoall, Collective::alltoall},
-        Run{"DisseminationBarrier", &algorithms::dissemination_barrier, Collective::barrier}),
+    testing::Values(Run{"RingAllreduce", &algorithms::ring, "Allreduce"},
+                    Run{"RingReduceScatter", &algorithms::ring, "ReduceScatter"},
+                    Run{"RingAllgather", &algorithms::ring, "Allgather"},
+                    Run{"DoublingAllreduce", &algorithms::doubling_allreduce, "Allreduce"},
+                    Run{"HalvingAllreduce", &algorithms::halving_allreduce, "Allreduce"},
+                    Run{"TreeBroadcast", &algorithms::tree_broadcast, "Broadcast"},
+                    Run{"TreeReduce", &algorithms::tree_reduce, "Reduce"},
+                    Run{"PairwiseAlltoall", &algorithms::pairwise_alltoall, "Alltoall"},
+                    Run{"DisseminationBarrier", &algorithms::dissemination_barrier, "Barrier"}),
     [](const testing::TestParamInfo<Run>& run) { return std::string(run.param.name); });
+
+// The wire itself: it delays and disorders messages on command.
+std::span<const std::byte> bytes_of(const int& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+std::span<std::byte> bytes_of(int& value) { return std::as_writable_bytes(std::span(&value, 1)); }
+
+TEST(MemoryLinkTest, EndsALongSendOnlyWhenItHasBeenReceived) {
+  test::MemoryFabric fabric(2, {.eager_bytes = 3});
+  const int sent = 5;
+  int received = 0;
+  Transfer send;
+  Transfer receive;
+
+  fabric.link(0).post_send(1, 0, bytes_of(sent), send);
+  fabric.link(0).progress();
+  const bool before = send.done();
+  fabric.link(1).post_recv(0, 0, bytes_of(received), receive);
+  fabric.link(1).progress();
+  fabric.link(0).progress();
+
+  EXPECT_FALSE(before);
+  EXPECT_TRUE(send.done());
+  EXPECT_EQ(received, 5);
+}
+
+TEST(MemoryLinkTest, LetsMessagesOvertakeButNotThoseWithTheSameTag) {
+  const test::MemoryScript script{
+      .eager_bytes = 64, .delay = [](int, int, std::uint64_t number) { return 2 - int(number); }};
+  test::MemoryFabric fabric(2, script);
+  const std::array<int, 3> sent{1, 2, 3};
+  std::array<int, 3> received{};
+  std::array<Transfer, 3> sends;
+  std::array<Transfer, 3> receives;
+
+  fabric.link(0).post_send(1, 0, bytes_of(sent[0]), sends[0]);  // visible after two calls
+  fabric.link(0).post_send(1, 0, bytes_of(sent[1]), sends[1]);  // after one, but behind the first
+  fabric.link(0).post_send(1, 9, bytes_of(sent[2]), sends[2]);  // at once
+  fabric.link(1).post_recv(0, 0, bytes_of(received[0]), receives[0]);
+  fabric.link(1).post_recv(0, 0, bytes_of(received[1]), receives[1]);
+  fabric.link(1).post_recv(0, 9, bytes_of(received[2]), receives[2]);
+  fabric.link(1).progress();
+  const std::array<int, 3> early = received;
+  fabric.link(1).progress();
+
+  EXPECT_EQ(early, (std::array{0, 0, 3}));
+  EXPECT_EQ(received, (std::array{1, 2, 3}));
+}
 
 }  // namespace
 }  // namespace rondo::transport::link_faults_test

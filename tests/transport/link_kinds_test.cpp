@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <list>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -26,6 +25,7 @@
 #include "links/plugin.hpp"
 #include "memory/memory.hpp"
 #include "message/link.hpp"
+#include "support/expect_error.hpp"
 
 namespace rondo::transport::link_kinds_test {
 namespace {
@@ -34,7 +34,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // The ranks' memory outlives their links: it is kept until the next test.
-std::vector<std::unique_ptr<Link>> open_all(int size) {
+test::OpenLinks open_all(int size) {
   static std::vector<std::shared_ptr<shm::RankMemory>> owners;
   owners.clear();
   std::vector<shm::RankMemory*> memories;
@@ -42,64 +42,36 @@ std::vector<std::unique_ptr<Link>> open_all(int size) {
     owners.push_back(shm::RankMemory::create(shm::Reserve::of(size), 1));
     memories.push_back(owners.back().get());
   }
-  std::vector<std::unique_ptr<Link>> links;
+  test::OpenLinks::All links;
   for (int rank = 0; rank < size; ++rank) links.push_back(open_shm_link(rank, memories, true));
-  return links;
+  return test::OpenLinks(std::move(links));
 }
 
 // Whoever waits sleeps on the rank's doorbell, and learns from the World who has left.
-INSTANTIATE_TEST_SUITE_P(
-    Shm, LinkTest,
-    testing::Values(LinkBackend{
-        .name = "shm", .open = open_all, .arms = false, .notices_closing = false}),
-    link_backend_name);
-
-// Opens and connects links of all kinds but shared memory.
-std::vector<std::unique_ptr<Link>> connected(const std::string& name, const std::string& provider,
-                                             const std::string& device, int size) {
-  std::vector<std::unique_ptr<Link>> links;
-  for (int rank = 0; rank < size; ++rank) {
-    links.push_back(open_plugin(
-        name,
-        {.rank = rank, .size = size, .provider = provider, .device = device, .peers = size - 1}));
-  }
-  for (int rank = 0; rank < size; ++rank) {
-    for (int peer = 0; peer < size; ++peer) {
-      const auto to = static_cast<std::size_t>(peer);
-      if (peer != rank) links[static_cast<std::size_t>(rank)]->connect(peer, links[to]->address());
-    }
-  }
-  return links;
-}
-
-INSTANTIATE_TEST_SUITE_P(Tcp, LinkTest,
-                         testing::Values(LinkBackend{
-                             .name = "tcp",
-                             .open = [](int size) { return connected("tcp", "", "lo", size); }}),
+INSTANTIATE_TEST_SUITE_P(Shm, LinkTest,
+                         testing::Values(LinkBackend{.name = "shm",
+                                                     .open = open_all,
+                                                     .arms = false,
+                                                     .notices_closing = false,
+                                                     .discards = false}),
                          link_backend_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    Tcp, LinkTest,
+    testing::Values(LinkBackend{
+        .name = "tcp", .open = [](int size) { return test::OpenLinks("tcp", "", "lo", size); }}),
+    link_backend_name);
 
 #ifdef RONDO_TEST_OFI
 
-std::vector<std::unique_ptr<Link>> connected_by_ofi(int size) {
-  std::vector<std::unique_ptr<Link>> links;
-  for (int rank = 0; rank < size; ++rank) {
-    links.push_back(open_plugin(
-        "ofi", {.rank = rank, .size = size, .provider = "tcp", .device = "lo", .peers = size - 1}));
-  }
-  for (const auto& link : links) {
-    for (int peer = 0; peer < size; ++peer) {
-      link->connect(peer, links[static_cast<std::size_t>(peer)]->address());
-    }
-  }
-  return links;
-}
-
 // Receives of ofi_rxm belong to no connection: only a send notices that its peer has gone.
-INSTANTIATE_TEST_SUITE_P(
-    OfiTcp, LinkTest,
-    testing::Values(LinkBackend{
-        .name = "tcp", .open = connected_by_ofi, .arms = true, .notices_closing = false}),
-    link_backend_name);
+INSTANTIATE_TEST_SUITE_P(OfiTcp, LinkTest,
+                         testing::Values(LinkBackend{
+                             .name = "tcp",
+                             .open =
+                                 [](int size) { return test::OpenLinks("ofi", "tcp", "lo", size); },
+                             .notices_closing = false}),
+                         link_backend_name);
 
 #endif
 
@@ -114,8 +86,8 @@ LinkOptions options_for(int rank, int size, const std::string& provider) {
   return options;
 }
 
-std::vector<std::unique_ptr<Link>> connected(int size, const std::string& provider) {
-  return connected("ucx", provider, provider == "tcp" ? "lo" : "", size);
+test::OpenLinks connected(int size, const std::string& provider) {
+  return {"ucx", provider, provider == "tcp" ? "lo" : "", size};
 }
 
 INSTANTIATE_TEST_SUITE_P(UcxTcp, LinkTest,
@@ -129,19 +101,12 @@ INSTANTIATE_TEST_SUITE_P(UcxPosix, LinkTest,
                          testing::Values(LinkBackend{
                              .name = "posix",
                              .open = [](int size) { return connected(size, "posix,self"); },
-                             .arms = true,
-                             .notices_closing = false}),
+                             .notices_closing = false,
+                             .discards = false}),
                          link_backend_name);
 
 std::string failure_of(const LinkOptions& options) {
-  try {
-    (void)open_plugin("ucx", options);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::link_unavailable);
-    return error.what();
-  }
-  ADD_FAILURE() << "could be opened";
-  return {};
+  return test::expect_error(Errc::link_unavailable, [&] { (void)open_plugin("ucx", options); });
 }
 
 TEST(LinkUcxTest, SaysWhichTransportIsUnusable) {
@@ -193,104 +158,48 @@ TEST(LinkUcxTest, FailsMessagesToRanksItDoesNotKnow) {
 }
 
 TEST(LinkUcxTest, FailsMessagesToAPeerThatHasGone) {
-  auto links = connected(2, "tcp");
-  Transfer sending;
-  Transfer receiving;
-  std::array<std::byte, 4> data{};
-  links[1]->post_recv(0, 1, data, receiving);
-  links[0]->post_send(1, 1, data, sending);
-  while (sending.pending() || receiving.pending()) {
-    for (const auto& link : links) link->progress();
-  }
+  test::OpenLinks links = connected(2, "tcp");
+  const test::Bytes data(4);
+  links.exchange(0, 1, 1, data);
 
-  links[1].reset();
+  Transfer sending;
+  links.close(1);
   do {
-    links[0]->progress();
-    links[0]->post_send(1, 1, data, sending);
+    links.link(0).progress();
+    links.link(0).post_send(1, 1, data, sending);
   } while (sending.done());
 
   EXPECT_TRUE(sending.failed());
-  EXPECT_NE(links[0]->error_text(sending), "");
+  EXPECT_NE(links.link(0).error_text(sending), "");
 }
 
 // Its peer takes part meanwhile.
 TEST(LinkUcxTest, KeepsTheConnectionWhenAReceiveIsCancelledWhoseMessageIsComing) {
-  auto links = connected(2, "tcp");
+  test::OpenLinks links = connected(2, "tcp");
   const std::vector<std::byte> large(std::size_t{16} << 20U, std::byte{5});
   std::vector<std::byte> room(large.size());
   std::array<std::byte, 4> small{};
   Transfer sending;
   Transfer coming;
-  links[1]->post_recv(0, 1, room, coming);
-  links[0]->post_send(1, 1, large, sending);
-  while (room.front() != large.front()) {
-    for (const auto& link : links) link->progress();
-  }
+  links.link(1).post_recv(0, 1, room, coming);
+  links.link(0).post_send(1, 1, large, sending);
+  ASSERT_TRUE(links.progress_until([&] { return room.front() == large.front(); }));
   ASSERT_TRUE(coming.pending());
 
   std::jthread peer([&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) links[0]->progress();
+    while (!stop.stop_requested()) links.link(0).progress();
   });
-  links[1]->cancel(coming);
+  links.link(1).cancel(coming);
   peer = {};
 
   EXPECT_FALSE(coming.pending());
   Transfer receiving;
-  links[1]->post_recv(0, 2, small, receiving);
+  links.link(1).post_recv(0, 2, small, receiving);
   Transfer next;
-  links[0]->post_send(1, 2, small, next);
-  while (sending.pending() || receiving.pending() || next.pending()) {
-    for (const auto& link : links) link->progress();
-  }
-  EXPECT_TRUE(sending.done() && receiving.done() && next.done()) << links[1]->error_text(receiving);
-}
-
-// Messages that have come and that come later, of all sizes; but no other tags.
-TEST(LinkUcxTest, ThrowsAwayWhatIsDiscarded) {
-  constexpr std::uint64_t kind = 1U << 20U;
-  auto links = connected(2, "tcp");
-  const std::vector<std::byte> data(std::size_t{16} << 20U, std::byte{5});
-  std::vector<std::byte> room(data.size());
-  std::list<Transfer> transfers;
-  const auto send_all = [&](std::uint64_t tag) {
-    for (const std::size_t bytes :
-         {std::size_t{0}, std::size_t{2}, std::size_t{10'000}, data.size()})
-      links[0]->post_send(1, tag, std::span(data).first(bytes), transfers.emplace_back());
-  };
-  links[1]->post_recv(0, 8, room, transfers.emplace_back());
-  send_all(7);
-  for (int i = 0; i < 1'000; ++i) {
-    for (const auto& link : links) link->progress();
-  }
-
-  links[1]->discard(0, 7, kind - 1);
-  send_all(7 + kind);
-  links[0]->post_send(1, 8, data, transfers.emplace_back());
-  while (std::ranges::any_of(transfers, &Transfer::pending)) {
-    for (const auto& link : links) link->progress();
-  }
-
-  EXPECT_TRUE(std::ranges::all_of(transfers, &Transfer::done));
-  EXPECT_EQ(room, data);
-}
-
-// Until a receive names the tag again.
-TEST(LinkUcxTest, ReceivesATagThatWasDiscarded) {
-  auto links = connected(2, "tcp");
-  const std::array<std::byte, 4> data{std::byte{3}};
-  std::array<std::byte, 4> room{};
-  Transfer sending;
-  Transfer receiving;
-
-  links[1]->discard(0, 7, 0xFF);
-  links[1]->post_recv(0, 7, room, receiving);
-  links[0]->post_send(1, 7, data, sending);
-  while (sending.pending() || receiving.pending()) {
-    for (const auto& link : links) link->progress();
-  }
-
-  EXPECT_TRUE(receiving.done());
-  EXPECT_EQ(room, data);
+  links.link(0).post_send(1, 2, small, next);
+  ASSERT_TRUE(links.finish(sending, receiving, next));
+  EXPECT_TRUE(sending.done() && receiving.done() && next.done())
+      << links.link(1).error_text(receiving);
 }
 
 // Within shared memory UCX has no way to give up a message that is coming in while its sender does
@@ -302,21 +211,19 @@ TEST(LinkUcxTest, FailsAllTransfersWhenOneCannotBeGivenUp) {
   Transfer sending;
   Transfer coming;
   Transfer other;
-  auto links = connected(2, "posix,self");
-  links[1]->post_recv(0, 1, room, coming);
-  links[1]->post_recv(0, 2, small, other);
-  links[0]->post_send(1, 1, large, sending);
-  for (int i = 0; i < 3; ++i) {
-    for (const auto& link : links) link->progress();
-  }
+  test::OpenLinks links = connected(2, "posix,self");
+  links.link(1).post_recv(0, 1, room, coming);
+  links.link(1).post_recv(0, 2, small, other);
+  links.link(0).post_send(1, 1, large, sending);
+  links.progress(3);
   ASSERT_TRUE(coming.pending());
 
-  links[1]->cancel(coming);
+  links.link(1).cancel(coming);
 
   EXPECT_FALSE(coming.pending());
   EXPECT_TRUE(other.failed());
-  EXPECT_NE(links[1]->error_text(other), "");
-  links[0]->cancel(sending);
+  EXPECT_NE(links.link(1).error_text(other), "");
+  links.link(0).cancel(sending);
   EXPECT_FALSE(sending.pending());
 }
 

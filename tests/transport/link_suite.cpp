@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <list>
 #include <memory>
 #include <optional>
@@ -27,53 +25,61 @@
 
 namespace rondo::transport {
 
-constexpr std::array<std::size_t, 15> link_message_sizes = {
-    0,     1,      7,      8,       56,      57,        1'024,    8'192,
-    8'193, 65'536, 65'537, 262'145, 524'288, 1'048'577, 4'194'304};
+// On both sides of where links change how a message travels: in a slot, with the call, in one
+// packet or in several, fetched by the receiver.
+constexpr std::array<std::size_t, 18> link_message_sizes = {
+    0,     1,     7,      8,      56,     57,      64,      65,        1'024,
+    8'192, 8'193, 50'000, 65'536, 65'537, 262'145, 524'288, 1'048'577, 4'194'304};
 
-TEST_P(LinkTest, MovesMessagesOfAnySizeToReceivesThatWait) {
+TEST_P(LinkTest, MovesMessagesOfAnySizeBeforeAndAfterTheirReceives) {
   open(2);
   for (const std::size_t bytes : link_message_sizes) {
-    const auto data = pattern(bytes, 1);
-    std::vector<std::byte> received(bytes);
-    Transfer sending;
-    Transfer receiving;
+    for (const bool receive_first : {true, false}) {
+      const auto data = test::pattern(bytes, receive_first ? 1 : 2);
+      test::Bytes received(bytes);
+      Transfer sending;
+      Transfer receiving;
+      if (receive_first) link(1).post_recv(0, 3, received, receiving);
+      link(0).post_send(1, 3, data, sending);
+      if (!receive_first) {
+        progress(100);
+        link(1).post_recv(0, 3, received, receiving);
+      }
 
-    link(1).post_recv(0, 3, received, receiving);
-    link(0).post_send(1, 3, data, sending);
-
-    ASSERT_TRUE(finish(sending) && finish(receiving)) << bytes;
-    ASSERT_TRUE(sending.done() && receiving.done()) << bytes;
-    EXPECT_EQ(receiving.bytes, bytes);
-    EXPECT_TRUE(received == data) << bytes;
+      ASSERT_TRUE(finish(sending, receiving)) << bytes;
+      ASSERT_TRUE(sending.done() && receiving.done()) << bytes;
+      EXPECT_EQ(receiving.bytes, bytes);
+      EXPECT_TRUE(received == data) << bytes;
+    }
   }
 }
 
-TEST_P(LinkTest, KeepsMessagesThatComeBeforeTheirReceives) {
+// More than a ring of messages has slots, of sizes by turns. They have one tag, or a tag each: then
+// their receives are posted from the last one back.
+TEST_P(LinkTest, MatchesManyMessagesOfAllSizesByTagAndInTheOrderSent) {
+  constexpr std::size_t count = 130;
   open(2);
-  for (const std::size_t bytes : link_message_sizes) {
-    const auto data = pattern(bytes, 2);
-    std::vector<std::byte> received(bytes);
-    Transfer sending;
-    Transfer receiving;
+  for (const bool one_tag : {true, false}) {
+    std::vector<test::Bytes> sent;
+    std::vector<test::Bytes> received;
+    std::list<Transfer> transfers;
+    for (std::size_t i = 0; i < count; ++i) {
+      sent.push_back(test::pattern(link_message_sizes[i * 7 % 16], static_cast<unsigned>(i)));
+      received.emplace_back(sent.back().size());
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      link(0).post_send(1, one_tag ? 9 : i, sent[i], transfers.emplace_back());
+    }
+    for (std::size_t turn = 0; turn < count; ++turn) {
+      const std::size_t i = one_tag ? turn : count - 1 - turn;
+      link(1).post_recv(0, one_tag ? 9 : i, received[i], transfers.emplace_back());
+      progress_all();
+    }
 
-    link(0).post_send(1, 3, data, sending);
-    for (int i = 0; i < 100; ++i) progress_all();
-    link(1).post_recv(0, 3, received, receiving);
-
-    ASSERT_TRUE(finish(sending) && finish(receiving)) << bytes;
-    ASSERT_TRUE(sending.done() && receiving.done()) << bytes;
-    EXPECT_EQ(receiving.bytes, bytes);
-    EXPECT_TRUE(received == data) << bytes;
+    ASSERT_TRUE(finish(transfers));
+    EXPECT_TRUE(std::ranges::all_of(transfers, &Transfer::done));
+    EXPECT_TRUE(received == sent) << one_tag;
   }
-}
-
-TEST_P(LinkTest, MatchesMessagesOfOneTagInTheOrderSent) {
-  open(2);
-  constexpr int count = 100;
-  for (int i = 0; i < count; ++i) send_text(0, 1, 9, std::to_string(i));
-
-  for (int i = 0; i < count; ++i) EXPECT_EQ(receive_text(1, 0, 9), std::to_string(i));
 }
 
 TEST_P(LinkTest, MatchesReceivesOfOneTagInTheOrderPosted) {
@@ -92,36 +98,13 @@ TEST_P(LinkTest, MatchesReceivesOfOneTagInTheOrderPosted) {
   for (std::size_t i = 0; i < received.size(); ++i) EXPECT_EQ(received[i], std::byte(i));
 }
 
-TEST_P(LinkTest, MatchesShortAndLongMessagesOfOneTagInTheOrderSent) {
-  open(2);
-  constexpr std::array<std::size_t, 4> sizes = {2'000'000, 3, 70'000, 0};
-  std::vector<std::vector<std::byte>> sent;
-  std::vector<std::vector<std::byte>> received;
-  std::list<Transfer> transfers;
-  for (const std::size_t bytes : sizes) {
-    sent.push_back(pattern(bytes, 5));
-    received.emplace_back(2'000'000);
-  }
-
-  for (const auto& data : sent) link(0).post_send(1, 9, data, transfers.emplace_back());
-  for (auto& data : received) link(1).post_recv(0, 9, data, transfers.emplace_back());
-
-  ASSERT_TRUE(finish(transfers));
-  auto transfer = std::next(transfers.begin(), sizes.size());
-  for (std::size_t i = 0; i < sizes.size(); ++i, ++transfer) {
-    ASSERT_TRUE(transfer->done()) << i;
-    EXPECT_EQ(transfer->bytes, sizes[i]);
-    EXPECT_TRUE(std::equal(sent[i].begin(), sent[i].end(), received[i].begin())) << i;
-  }
-}
-
 // Another message is awaited first, so that a part of the first long one may have come when its
 // receive is posted.
 TEST_P(LinkTest, MatchesMessagesThatAreHalfHereInTheOrderSent) {
   open(2);
-  const auto first = pattern(4'194'304, 1);
-  const auto second = pattern(4'194'304, 2);
-  const auto awaited = pattern(8, 3);
+  const auto first = test::pattern(4'194'304, 1);
+  const auto second = test::pattern(4'194'304, 2);
+  const auto awaited = test::pattern(8, 3);
   for (int steps = 0; steps < 8; ++steps) {
     std::array<std::vector<std::byte>, 3> received = {std::vector<std::byte>(first.size()),
                                                       std::vector<std::byte>(second.size()),
@@ -139,7 +122,7 @@ TEST_P(LinkTest, MatchesMessagesThatAreHalfHereInTheOrderSent) {
     link(1).post_recv(0, 3, received[0], transfers[4]);
     link(1).post_recv(0, 3, received[1], transfers[5]);
 
-    for (Transfer& transfer : transfers) ASSERT_TRUE(finish(transfer)) << steps;
+    ASSERT_TRUE(finish(transfers)) << steps;
     EXPECT_TRUE(received[0] == first) << steps;
     EXPECT_TRUE(received[1] == second) << steps;
   }
@@ -179,7 +162,7 @@ TEST_P(LinkTest, MovesManyMessagesBothWaysAtOnce) {
       const int right = (rank + 1) % 3;
       const std::size_t bytes = most * (i * 7U % count) / count;
       auto& [sent, received] =
-          messages.emplace_back(pattern(bytes, i), std::vector<std::byte>(most));
+          messages.emplace_back(test::pattern(bytes, i), std::vector<std::byte>(most));
       link(right).post_recv(rank, i % 5, received, transfers.emplace_back());
       link(rank).post_send(right, i % 5, sent, transfers.emplace_back());
     }
@@ -206,25 +189,28 @@ TEST_P(LinkTest, SaysHowLongAShorterMessageWas) {
   EXPECT_EQ(text, "short" + std::string(95, '?'));
 }
 
-TEST_P(LinkTest, FailsAReceiveThatIsTooShort) {
+TEST_P(LinkTest, FailsAReceiveThatIsTooShortAndNoOther) {
   open(2);
-  for (const std::size_t bytes : {std::size_t{9}, std::size_t{20'000}, std::size_t{1'000'000}}) {
-    const auto data = pattern(bytes, 3);
-    std::vector<std::byte> received(16, std::byte{0x55});
-    Transfer sending;
-    Transfer receiving;
-    link(1).post_recv(0, 3, std::span(received).first(8), receiving);
-    link(0).post_send(1, 3, data, sending);
+  for (const std::size_t bytes : link_message_sizes) {
+    if (bytes < 2) continue;
+    const auto data = test::pattern(bytes, 3);
+    test::Bytes part(bytes, std::byte{0x55});
+    test::Bytes whole(bytes);
+    std::array<Transfer, 4> transfers;
+    link(1).post_recv(0, 3, std::span(part).first(bytes / 2), transfers[0]);
+    link(1).post_recv(0, 3, whole, transfers[1]);
+    link(0).post_send(1, 3, data, transfers[2]);
+    link(0).post_send(1, 3, data, transfers[3]);
 
-    ASSERT_TRUE(finish(receiving) && finish(sending)) << bytes;
-
-    EXPECT_TRUE(receiving.failed()) << bytes;
-    EXPECT_EQ(receiving.error, Transfer::truncated) << bytes;
-    EXPECT_NE(link(1).error_text(receiving), "");
-    EXPECT_THAT(std::span(received).last(8), testing::Each(std::byte{0x55})) << bytes;
+    ASSERT_TRUE(finish(transfers)) << bytes;
+    EXPECT_TRUE(transfers[0].failed()) << bytes;
+    EXPECT_EQ(transfers[0].error, Transfer::truncated) << bytes;
+    EXPECT_NE(link(1).error_text(transfers[0]), "");
+    EXPECT_EQ(std::ranges::count(std::span(part).subspan(bytes / 2), std::byte{0x55}),
+              std::ssize(part) - static_cast<std::ptrdiff_t>(bytes / 2));
+    EXPECT_TRUE(transfers[1].done() && transfers[3].done()) << bytes;
+    EXPECT_TRUE(whole == data) << bytes;
   }
-  send_text(0, 1, 3, "the next one");
-  EXPECT_EQ(receive_text(1, 0, 3), "the next one");
 }
 
 TEST_P(LinkTest, CancelsAReceive) {
@@ -254,26 +240,61 @@ TEST_P(LinkTest, CancelsOneOfSeveralReceives) {
   send_text(0, 1, 3, "a");
   send_text(0, 1, 3, "b");
 
-  ASSERT_TRUE(finish(transfers[0]) && finish(transfers[2]));
+  ASSERT_TRUE(finish(transfers[0], transfers[2]));
   EXPECT_THAT(received, testing::ElementsAre(std::byte{'a'}, std::byte{0}, std::byte{'b'}));
 }
 
 // Whether the message, or the connection, survives that is the link's affair.
 TEST_P(LinkTest, LetsGoOfTheMemoryOfACancelledSend) {
+  for (const std::size_t bytes : {2U, 65U, 10'007U, 50'000U, 1'048'577U, 4'000'000U}) {
+    open(2);
+    send_text(0, 1, 1, "hello");
+    ASSERT_EQ(receive_text(1, 0, 1), "hello");
+    auto data = std::make_unique<test::Bytes>(bytes);
+    auto transfer = std::make_unique<Transfer>();
+    link(0).post_send(1, 3, *data, *transfer);
+    progress(100);
+
+    link(0).cancel(*transfer);
+    EXPECT_FALSE(transfer->pending()) << bytes;
+    transfer.reset();
+    data.reset();
+    progress(1'000);
+  }
+}
+
+// Messages that have come and that come later, of all sizes; but no other tags.
+TEST_P(LinkTest, ThrowsAwayWhatIsDiscarded) {
+  if (!GetParam().discards) return;
+  constexpr std::uint64_t kind = 1U << 20U;
   open(2);
-  send_text(0, 1, 1, "hello");
-  ASSERT_EQ(receive_text(1, 0, 1), "hello");
-  auto data = std::make_unique<std::vector<std::byte>>(4'000'000);
-  auto transfer = std::make_unique<Transfer>();
-  link(0).post_send(1, 3, *data, *transfer);
-  for (int i = 0; i < 100; ++i) progress_all();
+  const auto data = test::pattern(std::size_t{16} << 20U);
+  test::Bytes room(data.size());
+  std::list<Transfer> transfers;
+  const auto send_all = [&](std::uint64_t tag) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{2}, std::size_t{10'000},
+                                    std::size_t{1} << 20U, data.size()}) {
+      link(0).post_send(1, tag, std::span(data).first(bytes), transfers.emplace_back());
+    }
+  };
+  link(1).post_recv(0, 8, room, transfers.emplace_back());
+  send_all(7);
+  progress(1'000);
+  link(1).discard(0, 7, kind - 1);
+  send_all(7 + kind);
+  link(0).post_send(1, 8, data, transfers.emplace_back());
 
-  link(0).cancel(*transfer);
+  ASSERT_TRUE(finish(transfers));
+  EXPECT_TRUE(std::ranges::all_of(transfers, &Transfer::done));
+  EXPECT_TRUE(room == data);
+}
 
-  EXPECT_FALSE(transfer->pending());
-  transfer.reset();
-  data.reset();
-  for (int i = 0; i < 1'000; ++i) progress_all();
+// The number is in use again. It was lost over libfabric: the receive that discards took it.
+TEST_P(LinkTest, ReceivesATagThatWasDiscarded) {
+  open(2);
+  const auto data = test::pattern(4);
+  link(1).discard(0, 7, 0xFF);
+  exchange(0, 1, 7, data);
 }
 
 TEST_P(LinkTest, WakesWhoeverWaitsOnItsDescriptor) {
@@ -299,11 +320,10 @@ TEST_P(LinkTest, WakesWhoeverWaitsOnItsDescriptor) {
   link(0).post_send(1, 3, bytes_of(message), sending);
   pollfd waiting{.fd = *armed, .events = POLLIN, .revents = 0};
   int ready = 0;
-  for (const auto end = Clock::now() + patience; ready == 0 && Clock::now() < end;) {
+  for (int i = 0; ready == 0 && i < 20'000; ++i) {
     link(0).progress();
     ready = ::poll(&waiting, 1, 1);
   }
-
   EXPECT_EQ(ready, 1);
   ASSERT_TRUE(finish(receiving));
   EXPECT_TRUE(receiving.done());
@@ -335,7 +355,7 @@ TEST_P(LinkTest, DeliversWhatAPeerSentBeforeItClosed) {
   open(2);
   send_text(0, 1, 3, "last words");
   close(0);
-  for (int i = 0; i < 1'000; ++i) progress_all();
+  progress(1'000);
 
   EXPECT_EQ(receive_text(1, 0, 3), "last words");
 }
@@ -356,7 +376,7 @@ TEST_P(LinkTest, NoticesAPeerThatCloses) {
     EXPECT_NE(link(1).error_text(transfer), "");
     return;
   }
-  for (int i = 0; i < 1'000; ++i) progress_all();
+  progress(1'000);
   EXPECT_TRUE(transfer.pending());
   link(1).cancel(transfer);
   EXPECT_FALSE(transfer.pending());
@@ -370,7 +390,7 @@ TEST_P(LinkTest, KeepsOtherPeersWhenOneCloses) {
   }
 
   close(1);
-  for (int i = 0; i < 1'000; ++i) progress_all();
+  progress(1'000);
 
   send_text(2, 0, 4, "still here");
   EXPECT_EQ(receive_text(0, 2, 4), "still here");
@@ -380,13 +400,13 @@ TEST_P(LinkTest, KeepsOtherPeersWhenOneCloses) {
 
 TEST_P(LinkTest, ClosesWhileMessagesArePending) {
   open(2);
-  const auto data = pattern(3'000'000, 8);
+  const auto data = test::pattern(3'000'000, 8);
   std::string text(64, '?');
   Transfer sending;
   Transfer receiving;
   link(0).post_send(1, 3, data, sending);
   link(0).post_recv(1, 3, writable_bytes_of(text), receiving);
-  for (int i = 0; i < 100; ++i) progress_all();
+  progress(100);
 
   close(1);
   link(0).cancel(sending);
@@ -410,17 +430,17 @@ TEST_P(LinkTest, MovesMessagesFromAndToRegisteredMemory) {
   std::vector<std::byte> received(1'500'000);
 
   for (const std::size_t bytes : {std::size_t{100}, std::size_t{1'500'000}}) {
-    const auto data = pattern(bytes, 6);
+    const auto data = test::pattern(bytes, 6);
     std::memcpy(registered.data() + 1'000, data.data(), bytes);
     std::array<Transfer, 2> there;
     std::array<Transfer, 2> back;
     link(1).post_recv(0, 1, received, there[1]);
     link(0).post_send(1, 1, registered.subspan(1'000, bytes), there[0]);
-    ASSERT_TRUE(finish(there[0]) && finish(there[1]));
+    ASSERT_TRUE(finish(there));
     std::memset(registered.data(), 0, registered.size());
     link(0).post_recv(1, 2, registered.subspan(500, bytes), back[1]);
     link(1).post_send(0, 2, std::span(received).first(bytes), back[0]);
-    ASSERT_TRUE(finish(back[0]) && finish(back[1]));
+    ASSERT_TRUE(finish(back));
 
     EXPECT_TRUE(there[0].done() && there[1].done() && back[0].done() && back[1].done());
     EXPECT_EQ(std::memcmp(registered.data() + 500, data.data(), bytes), 0);
@@ -433,18 +453,18 @@ TEST_P(LinkTest, AllocatesNothingForAMessage) {
   std::array<std::byte, 1'000> received{};
   Transfer sending;
   Transfer receiving;
-  const auto exchange = [&] {
+  const auto move_one = [&] {
     link(1).post_recv(0, 1, received, receiving);
     link(0).post_send(1, 1, sent, sending);
-    return finish(sending) && finish(receiving);
+    return finish(sending, receiving);
   };
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(exchange());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(move_one());
 
   // The least of ten rounds: a fabric's library may allocate now and then for itself.
   std::size_t least = 100;
   for (int round = 0; round < 10; ++round) {
     const std::size_t before = test::allocations_of_this_thread();
-    for (int i = 0; i < 100; ++i) ASSERT_TRUE(exchange());
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(move_one());
     least = std::min(least, test::allocations_of_this_thread() - before);
   }
 

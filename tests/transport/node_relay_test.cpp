@@ -18,10 +18,8 @@ namespace rondo::transport::stores::node_relay_test {
 namespace {
 
 using namespace std::chrono_literals;
-using bootstrap::Blob;
 using bootstrap::Clock;
 using bootstrap::Connection;
-using bootstrap::Frame;
 using bootstrap::NodeRelay;
 using bootstrap::Roster;
 using testing::AllOf;
@@ -29,12 +27,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-// `size` ranks, of which as many in turn as `nodes` says share a node: rank r is on node r / share.
+// Rank r is on node r / share; where that is 0, each rank meets the store by itself.
 void on_nodes(StoreJob& job, int share, const std::function<void(int, StoreClient&)>& body) {
   on_threads(job.size(), [&](int rank) {
     if (rank != 0) job.join(rank);
     StoreClient& channel = *job.channel(rank);
-    channel.gather_by_node(std::to_string(rank / share));
+    if (share > 0) channel.gather_by_node(std::to_string(rank / share));
     body(rank, channel);
   });
 }
@@ -62,23 +60,14 @@ TEST_P(NodeRelayShapesTest, GivesAllBlobsInRankOrderRoundAfterRound) {
   });
 
   // Once for each node, however many ranks it has.
-  const int nodes = (ranks + share - 1) / share;
+  const int nodes = share == 0 ? ranks : (ranks + share - 1) / share;
   EXPECT_EQ(job.statistics().whole, static_cast<std::uint64_t>(rounds * nodes));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, NodeRelayShapesTest,
-                         testing::Values(Shape{1, 1}, Shape{2, 2}, Shape{4, 1}, Shape{5, 2},
+                         testing::Values(Shape{1, 0}, Shape{2, 0}, Shape{3, 0}, Shape{9, 0},
+                                         Shape{1, 1}, Shape{2, 2}, Shape{4, 1}, Shape{5, 2},
                                          Shape{9, 3}, Shape{12, 8}));
-
-TEST(NodeRelayTest, CarriesBlobsOfAnySizeAndAnyBytes) {
-  StoreJob job(4);
-  const std::vector<std::string> blobs{"", std::string(1, '\0'), std::string(1 << 20, '\xff'),
-                                       std::string(1 << 20, 'x')};
-
-  on_nodes(job, 4, [&](int rank, StoreClient& channel) {
-    EXPECT_EQ(channel.allgather(blobs[static_cast<std::size_t>(rank)]), blobs);
-  });
-}
 
 // The others of its node have come, and the store knows that.
 TEST(NodeRelayTest, TellsEveryoneWhichRankOfANodeDidNotCome) {
@@ -129,48 +118,17 @@ class LoneRelayTest : public testing::Test {
             bootstrap::largest_from_store};
   }
 
-  void turn(Clock::time_point now = Clock::now()) {
+  void turn() {
     std::vector<pollfd> entries;
     relay_.list(entries);
     ::poll(entries.data(), entries.size(), 0);
-    relay_.attend(entries, now);
-  }
-
-  void send_blob(Connection& connection, const std::string& bytes) {
-    connection.send(encode(Blob{.round = 1, .bytes = bytes}));
+    relay_.attend(entries, Clock::now());
   }
 
   std::string job_ = "lone relay of " + std::to_string(::getpid());
   Roster roster_{.token = 7, .ranks = {2, 3, 5}};
   NodeRelay relay_;
 };
-
-TEST_F(LoneRelayTest, WaitsForTheRanksOfItsNodeButNotForLong) {
-  Connection three = join(3, roster_);
-  turn();
-  send_blob(three, "of 3");
-  const auto now = Clock::now();
-  turn(now);
-  turn(now);
-
-  EXPECT_FALSE(relay_.take_parts(now));
-  EXPECT_EQ(relay_.take_parts(relay_.due())->parts.size(), 1U);
-  EXPECT_FALSE(relay_.take_parts(now + 1h));
-}
-
-TEST_F(LoneRelayTest, SendsAtOnceWhatIsComplete) {
-  Connection three = join(3, roster_);
-  Connection five = join(5, roster_);
-  turn();
-  turn();
-  send_blob(three, "of 3");
-  send_blob(five, "of 5");
-  const auto now = Clock::now();
-  turn(now);
-  relay_.add(Blob{.round = 1, .bytes = "of 2"}, now);
-
-  EXPECT_EQ(relay_.take_parts(now)->parts.size(), 3U);
-}
 
 TEST_F(LoneRelayTest, DropsWhoIsNoRankOfItsNode) {
   Connection stranger = join(4, roster_);
@@ -187,20 +145,6 @@ TEST_F(LoneRelayTest, DropsWhoIsNoRankOfItsNode) {
   }
   three.exchange();
   EXPECT_FALSE(three.ended());
-}
-
-TEST_F(LoneRelayTest, PassesOnOneAnswerToAll) {
-  Connection three = join(3, roster_);
-  Connection five = join(5, roster_);
-  turn();
-  turn();
-  const Frame answer{.type = Frame::Type::blobs, .payload = "all"};
-  relay_.pass_on(answer);
-
-  for (Connection* connection : {&three, &five}) {
-    connection->exchange();
-    EXPECT_EQ(connection->next(), answer);
-  }
 }
 
 }  // namespace

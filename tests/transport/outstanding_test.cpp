@@ -99,49 +99,6 @@ void two_communicators_in_opposite_order(World& world) {
   two.expect_sums(world.size());
 }
 
-void waited_for_in_opposite_order(World& world) {
-  Communicator other = world.communicator().split(0);
-  std::pmr::vector<int> a(70'000, 1, &world.arena());
-  std::pmr::vector<int> b(70'000, 2);
-  Request first = world.communicator().allreduce(std::span(a));
-  Request second = other.allreduce(std::span(b));
-  if (world.rank() % 2 == 0) {
-    first.wait();
-    second.wait();
-  } else {
-    second.wait();
-    first.wait();
-  }
-  EXPECT_TRUE(test::all_are(a, world.size()));
-  EXPECT_TRUE(test::all_are(b, 2 * world.size()));
-}
-
-// One operation of every kind after the other, more of them than there are slots.
-void every_collective_at_once(World& world) {
-  const auto size = static_cast<std::size_t>(world.size());
-  const std::size_t share = 20'000;
-  constexpr std::size_t repetitions = 5;
-  std::pmr::vector<int> in(share * size, 1, &world.arena());
-  std::vector<std::vector<int>> outs;
-  for (std::size_t i = 0; i < 4 * repetitions; ++i) outs.emplace_back(share * size);
-  std::vector<Request> requests;
-  Communicator& comm = world.communicator();
-  for (std::size_t i = 0; i < 4 * repetitions; i += 4) {
-    requests.push_back(comm.reduce_scatter(in, std::span(outs[i]).first(share)));
-    requests.push_back(comm.alltoall(in, std::span(outs[i + 1])));
-    requests.push_back(comm.allreduce(in, std::span(outs[i + 2])));
-    requests.push_back(comm.reduce(outs[i + 3], std::span(outs[i + 3]), 0));
-  }
-  while (!requests.empty()) requests.pop_back();  // waits, the latest first
-
-  for (std::size_t i = 0; i < 4 * repetitions; i += 4) {
-    ASSERT_TRUE(test::all_are(std::span(outs[i]).first(share), world.size()));
-    ASSERT_TRUE(test::all_are(outs[i + 1], 1));
-    ASSERT_TRUE(test::all_are(outs[i + 2], world.size()));
-    ASSERT_TRUE(test::all_are(outs[i + 3], 0));
-  }
-}
-
 class OutstandingTest : public testing::TestWithParam<int> {};
 
 TEST_P(OutstandingTest, WaitsInReverse) {
@@ -156,21 +113,11 @@ TEST_P(OutstandingTest, PostsOnTwoCommunicatorsInOppositeOrder) {
   test::World(GetParam()).run([](World& world) { two_communicators_in_opposite_order(world); });
 }
 
-TEST_P(OutstandingTest, WaitsForTwoCommunicatorsInOppositeOrder) {
-  test::World(GetParam()).run([](World& world) { waited_for_in_opposite_order(world); });
-}
-
-TEST_P(OutstandingTest, KeepsAllKindsOfCollectivesApart) {
-  test::World(GetParam()).run([](World& world) { every_collective_at_once(world); });
-}
-
 TEST_P(OutstandingTest, DoesAllThatWithProcessesAsRanks) {
   test::expect_success(GetParam(), [](World& world) {
     post_all_and_wait_in_reverse(world);
     one_rank_is_late(world);
     two_communicators_in_opposite_order(world);
-    waited_for_in_opposite_order(world);
-    every_collective_at_once(world);
   });
 }
 

@@ -18,6 +18,7 @@
 #include <rondo/transport/links.hpp>
 
 #include "links/plugin.hpp"
+#include "support/expect_error.hpp"
 #include "support/scratch_folder.hpp"
 
 namespace rondo::transport::plugin_test {
@@ -45,14 +46,7 @@ class PluginTest : public testing::Test {
   ~PluginTest() override { ::unsetenv("RONDO_PLUGIN_PATH"); }
 
   static std::string failure_of(const std::string& name, const LinkOptions& options = {}) {
-    try {
-      (void)open_plugin(name, options);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Errc::link_unavailable);
-      return error.what();
-    }
-    ADD_FAILURE() << name << " could be opened";
-    return {};
+    return test::expect_error(Errc::link_unavailable, [&] { (void)open_plugin(name, options); });
   }
 };
 
@@ -162,12 +156,8 @@ TEST_F(PluginTest, KeepsZeroBytesOfAddresses) {
 TEST_F(PluginTest, ThrowsWhenAnAddressIsUnusable) {
   const std::unique_ptr<Link> link = open_plugin("fake", {});
 
-  try {
-    link->connect(3, "nonsense");
-    FAIL() << "connected to nonsense";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("address of rank 3"), HasSubstr("no such loft")));
-  }
+  EXPECT_THAT(test::expect_error(Errc::link_unavailable, [&] { link->connect(3, "nonsense"); }),
+              AllOf(HasSubstr("address of rank 3"), HasSubstr("no such loft")));
 }
 
 TEST_F(PluginTest, ListsKnownPluginsWithWhatIsWrongWithThem) {

@@ -132,39 +132,6 @@ TEST_P(MessagesTest, ThousandsEndInAnyOrderAndLeaveNoMemoryBehind) {
   });
 }
 
-// Two columns of a image go to either side, as halos do; with two ranks both sides are the same
-// rank, and tags tell them apart.
-TEST_P(PointToPointTest, ExchangesHalosOfStridedRows) {
-  world().run([&](World& world) {
-    constexpr std::size_t height = 9;
-    constexpr std::size_t width = 8;
-    constexpr std::size_t halo = 2;
-    auto image = buffer<float>(world, height * width, 0.0F);
-    for (float& pixel : image) pixel += 1000.0F * static_cast<float>(world.rank());
-    const auto column = [&](std::size_t x) {
-      return Strided<float>(image.data() + x, height, halo, width);
-    };
-    const auto given = [&](std::size_t x) {
-      return Strided<const float>(image.data() + x, height, halo, width);
-    };
-
-    const std::vector<Neighbour> neighbours = {
-        Neighbour(previous(world), given(halo), column(0), 1, 2),
-        Neighbour(next(world), given(width - 2 * halo), column(width - halo), 2, 1)};
-    world.communicator().sendrecv(neighbours).wait();
-
-    for (std::size_t y = 0; y < height; ++y) {
-      for (std::size_t x = 0; x < halo; ++x) {
-        const float before = 1000.0F * static_cast<float>(previous(world));
-        const float after = 1000.0F * static_cast<float>(next(world));
-        const std::size_t row = y * width;
-        ASSERT_EQ(image[row + x], before + static_cast<float>(row + width - 2 * halo + x));
-        ASSERT_EQ(image[row + width - halo + x], after + static_cast<float>(row + halo + x));
-      }
-    }
-  });
-}
-
 // Memory that the message does not fill stays as it was, in rows that lie apart, too.
 TEST_P(MessagesTest, AShorterMessageFillsABeginOfTheRows) {
   world().run([&](World& world) {
@@ -210,6 +177,21 @@ TEST_P(MessagesTest, PassesATokenRound) {
   });
 }
 
+TEST_P(MessagesTest, KeepsSignalsInOrderUntilTheyAreWaitedFor) {
+  world().run([&](World& world) {
+    Communicator& comm = world.communicator();
+    constexpr std::uint64_t signals = 100;
+    std::vector<Request> puts;
+    for (std::uint64_t i = 0; i < signals; ++i) puts.push_back(comm.put_signal(next(world), i, 3));
+    for (std::uint64_t i = 0; i < signals; ++i) {
+      std::uint64_t value = 0;
+      comm.wait_signal(previous(world), value, 3).wait();
+      ASSERT_EQ(value, i);
+    }
+    wait_all(puts);
+  });
+}
+
 TEST_P(MessagesTest, ASignalThatHasNotComeIsNotThere) {
   world().run([&](World& world) {
     Communicator& comm = world.communicator();
@@ -222,25 +204,6 @@ TEST_P(MessagesTest, ASignalThatHasNotComeIsNotThere) {
     signal.wait();
 
     EXPECT_EQ(value, 42U);
-  });
-}
-
-TEST_P(PointToPointTest, DoesNotDisturbCollectives) {
-  world().run([&](World& world) {
-    Communicator& comm = world.communicator();
-    auto sum = buffer<std::int32_t>(world, 5000, world.rank());
-    auto out = buffer<std::int32_t>(world, 5000, world.rank());
-    auto in = buffer<std::int32_t>(world, 5000, -1);
-
-    Request received = comm.recv(std::span(in), previous(world), 3);
-    Request reduced = comm.allreduce(std::span(sum));
-    Request sent = comm.send(std::span<const std::int32_t>(out), next(world), 3);
-    reduced.wait();
-    received.wait();
-    sent.wait();
-
-    EXPECT_EQ(in[17], previous(world) + 17);
-    EXPECT_EQ(sum[17], ranks() * (ranks() - 1) / 2 + 17 * ranks());
   });
 }
 

@@ -34,25 +34,6 @@ using test::Processes;
 constexpr int saw_nothing = 10;
 constexpr int saw_what_it_should = 0;
 
-TEST(ProcessTest, ReducesInEveryKindOfMemory) {
-  for (const int ranks : {1, 2, 3, 4, 8}) {
-    test::expect_success(ranks, [](World& world) {
-      std::pmr::vector<int> shared(50'000, world.rank(), &world.arena());
-      std::vector<int> ordinary(50'000, world.rank());
-      std::vector<int> small{world.rank()};
-      const int sum = world.size() * (world.size() - 1) / 2;
-
-      world.communicator().allreduce(std::span(shared)).wait();
-      world.communicator().allreduce(std::span(ordinary)).wait();
-      world.communicator().allreduce(std::span(small)).wait();
-
-      EXPECT_TRUE(test::all_are(shared, sum));
-      EXPECT_TRUE(test::all_are(ordinary, sum));
-      EXPECT_EQ(small[0], sum);
-    });
-  }
-}
-
 // The arena grows after the ranks have met; peers use the new memory without a handshake.
 TEST(ProcessTest, ReachesMemoryThatCameLater) {
   test::expect_success(3, [](World& world) {

@@ -18,12 +18,11 @@
 namespace rondo::transport::simulation_test {
 namespace {
 
-using test::Ints;
 using test::SimulatedRanks;
 
 TEST(SimulatedCollectiveTest, UsesEveryElementOnceAndSendsWhatTheClosedFormSays) {
-  std::vector<std::size_t> sizes{63, 64, 65, 100};
-  for (std::size_t ranks = 1; ranks <= 24; ++ranks) sizes.push_back(ranks);
+  std::vector<std::size_t> sizes{100};
+  for (std::size_t ranks = 1; ranks <= 65; ++ranks) sizes.push_back(ranks);
   for (const test::SimulatedCollective& collective : test::simulated_collectives()) {
     for (const std::size_t ranks : sizes) {
       EXPECT_NO_THROW(collective.check(ranks)) << collective.name << " of " << ranks << " ranks";
@@ -37,13 +36,8 @@ class SimulatedTimeTest : public testing::Test {
   static double seconds(const SimulatedRanks::Options& options, const Algorithm& algorithm,
                         std::size_t ranks, std::size_t elements, double reduced_share = 0.0) {
     SimulatedRanks simulated(ranks, options);
-    test::Buffers<std::int32_t> data = test::link_inputs(ranks, elements);
-    std::vector<Posted> posted;
-    for (Ints& mine : data) {
-      posted.push_back(
-          test::posted_of(shm::Collective::allreduce, test::input_of(mine), test::output_of(mine)));
-    }
-    const std::vector<double> ends = simulated.run(algorithm, posted, reduced_share);
+    const test::PostedCall call(test::call_named("AllreduceInPlace"), ranks, elements);
+    const std::vector<double> ends = simulated.run(algorithm, call.posted(), reduced_share);
     return *std::ranges::max_element(ends);
   }
 };
@@ -107,9 +101,8 @@ TEST_F(SimulatedTimeTest, GroupsOfShardOwnersRunAtTheSameTime) {
 // A rank that posts nothing of what the others wait for.
 TEST(SimulatedRanksTest, ThatWaitForEverAreNamed) {
   SimulatedRanks simulated(2, {});
-  Ints data(1);
-  std::vector<Posted> posted(
-      2, test::posted_of(shm::Collective::broadcast, test::input_of(data), test::output_of(data)));
+  const test::PostedCall call(test::call_named("Broadcast"), 2, 1);
+  std::vector<Posted> posted = call.posted();
   posted[0].fingerprint.root = 1;
   posted[1].fingerprint.root = 0;
 

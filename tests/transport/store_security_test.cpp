@@ -82,40 +82,6 @@ TEST(StoreSecurityTest, TheStoreKeepsNoMoreThanOneMessageOfAHandshake) {
       sent);
 }
 
-// A rank's part of the handshake, step by step.
-class Client {
- public:
-  explicit Client(const bootstrap::Endpoint& endpoint)
-      : connection_(
-            bootstrap::connect_until(bootstrap::resolve(endpoint).front(), Clock::now() + 10s),
-            bootstrap::handshake_cap) {}
-
-  void answer(const bootstrap::Credentials& credentials) {
-    const auto challenge = next();
-    ASSERT_TRUE(challenge);
-    const auto answer = handshake_.answer(*challenge, credentials.self, credentials.secret);
-    ASSERT_TRUE(answer);
-    connection_.send(*answer);
-  }
-
-  void send(const bootstrap::Frame& frame) { connection_.send(frame); }
-
-  [[nodiscard]] std::optional<bootstrap::Frame> next() {
-    while (true) {
-      if (auto frame = connection_.next()) return frame;
-      if (connection_.ended() ||
-          !bootstrap::wait_until_ready(connection_.descriptor(), POLLIN, Clock::now() + 60s)) {
-        return std::nullopt;
-      }
-      connection_.exchange();
-    }
-  }
-
- private:
-  bootstrap::Connection connection_;
-  bootstrap::RankHandshake handshake_;
-};
-
 TEST(StoreSecurityTest, Admits4096RanksThatConnectAllAtOnce) {
   constexpr int ranks = 4097;
   try {
@@ -124,9 +90,9 @@ TEST(StoreSecurityTest, Admits4096RanksThatConnectAllAtOnce) {
     GTEST_SKIP() << error.what();
   }
   StoreJob job(ranks);
-  std::vector<std::unique_ptr<Client>> all;
+  std::vector<std::unique_ptr<StepwiseRank>> all;
   for (int rank = 1; rank < ranks; ++rank) {
-    all.push_back(std::make_unique<Client>(job.endpoint()));
+    all.push_back(std::make_unique<StepwiseRank>(job.endpoint()));
   }
   // All are open now, and none has proved anything.
   for (int rank = 1; rank < ranks; ++rank) {
@@ -152,7 +118,7 @@ TEST(StoreSecurityTest, AStoreWithoutASecretRefusesAnotherUser) {
   auto listener = StoreJob::listen();
   const auto endpoint = StoreJob::endpoint_of(listener);
   OtherUser other_user([&] {
-    Client client(endpoint);
+    StepwiseRank client(endpoint);
     client.answer(without_secret(1));
     const auto reply = client.next();
     return reply && reply->type == bootstrap::Frame::Type::refused &&
@@ -223,10 +189,10 @@ TEST(StoreSecurityTest, NothingIsTakenBeforeTheHandshake) {
 // Rank 1 says what ranks 0 and 2 have to say; only they themselves are believed.
 TEST(StoreSecurityTest, ARankCannotSpeakForRanksThatItDoesNotLead) {
   StoreJob job(3);
-  Client liar(job.endpoint());
+  StepwiseRank liar(job.endpoint());
   liar.answer(job.credentials_of(1));
   ASSERT_EQ(liar.next()->type, bootstrap::Frame::Type::welcome);
-  liar.send(encode(bootstrap::NodeParts{
+  liar.connection().send(encode(bootstrap::NodeParts{
       .parts = {{0, "not 0"}, {2, "not 2"}, {4'000'000'000, "nobody"}, {1, "1"}}}));
   job.join(2);
 

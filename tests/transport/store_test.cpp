@@ -1,10 +1,10 @@
 // The services of the TCP store for the ranks of a job: allgather, and who may join.
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
+#include <list>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,8 +21,6 @@ namespace rondo::transport::stores::store_test {
 namespace {
 
 using namespace std::chrono_literals;
-using bootstrap::Clock;
-using bootstrap::Connection;
 using bootstrap::join_store;
 using bootstrap::JoinedStore;
 using bootstrap::LaunchInfo;
@@ -33,27 +31,6 @@ using testing::HasSubstr;
 std::string error_of_allgather(SideChannel& channel) {
   return error_of([&] { (void)channel.allgather("mine"); });
 }
-
-class StoreSizesTest : public testing::TestWithParam<int> {};
-
-TEST_P(StoreSizesTest, GivesAllBlobsInRankOrderRoundAfterRound) {
-  const int ranks = GetParam();
-  StoreJob job(ranks);
-
-  on_threads(ranks, [&](int rank) {
-    if (rank != 0) job.join(rank);
-    for (int round = 0; round < 20; ++round) {
-      const auto all = job.channel(rank)->allgather(std::to_string(rank * 100 + round));
-
-      ASSERT_EQ(all.size(), static_cast<std::size_t>(ranks));
-      for (int r = 0; r < ranks; ++r) {
-        EXPECT_EQ(all[static_cast<std::size_t>(r)], std::to_string(r * 100 + round));
-      }
-    }
-  });
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, StoreSizesTest, testing::Range(1, 10));
 
 TEST(StoreTest, CarriesBlobsOfAnySizeAndAnyBytes) {
   StoreJob job(3);
@@ -75,42 +52,30 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// A member that reads nothing until the end.
-Connection silent_member(const StoreJob& job, int rank) {
-  const auto own = job.credentials_of(rank);
-  Connection connection(
-      bootstrap::connect_until(bootstrap::resolve(job.endpoint()).front(), Clock::now() + 10s),
-      bootstrap::largest_from_store);
-  bootstrap::RankHandshake handshake;
-  const auto wait = [&] {
-    while (true) {
-      if (auto frame = connection.next()) return *frame;
-      EXPECT_TRUE(bootstrap::wait_until_ready(connection.descriptor(), POLLIN, Clock::now() + 60s));
-      connection.exchange();
-    }
-  };
-  connection.send(*handshake.answer(wait(), own.self, own.secret));
-  EXPECT_EQ(wait().type, bootstrap::Frame::Type::welcome);
-  return connection;
-}
-
 // 64 copies of the 16 MiB would be 1 GiB. Rank 0 is sent its copy before the others are sent
 // anything, so another round shows that theirs is kept.
 TEST(StoreTest, KeepsOneCopyOfWhatItSendsToMembersThatDoNotRead) {
   constexpr int ranks = 65;
   const std::string part(std::size_t{16} << 20U >> 6U, 'x');
   StoreJob job(ranks);
-  std::vector<Connection> silent;
-  for (int rank = 1; rank < ranks; ++rank) silent.push_back(silent_member(job, rank));
+  // Members that read nothing until the end.
+  std::list<StepwiseRank> silent;
+  for (int rank = 1; rank < ranks; ++rank) {
+    StepwiseRank& member = silent.emplace_back(job.endpoint(), bootstrap::largest_from_store);
+    member.answer(job.credentials_of(rank));
+    EXPECT_EQ(member.next()->type, bootstrap::Frame::Type::welcome);
+  }
+
   const std::size_t before = resident_bytes();
-  for (Connection& member : silent) {
-    member.send(encode(bootstrap::Blob{.bytes = part}));
-    while (!member.all_sent()) member.exchange();
+  for (StepwiseRank& member : silent) {
+    member.connection().send(encode(bootstrap::Blob{.bytes = part}));
+    while (!member.connection().all_sent()) member.connection().exchange();
   }
   EXPECT_EQ(job.channel(0)->allgather(part), std::vector<std::string>(ranks, part));
-  for (Connection& member : silent) member.send(encode(bootstrap::Blob{.round = 1}));
+  for (StepwiseRank& member : silent) {
+    member.connection().send(encode(bootstrap::Blob{.round = 1}));
+  }
   EXPECT_EQ(job.channel(0)->allgather(""), std::vector<std::string>(ranks));
-
   EXPECT_LT(resident_bytes(), before + (std::size_t{512} << 20U));
 }
 

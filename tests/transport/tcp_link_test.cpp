@@ -1,9 +1,9 @@
-// The particulars of the link over TCP sockets: how connections are made, refused and shared.
+// The particulars of the link over TCP sockets: how connections are made, refused and shared, which
+// addresses are taken, and what is received from a caller.
 // tcp_memory_test.cpp has what it keeps of messages, and link_suite.cpp what all links have in
 // common.
 
 #include <arpa/inet.h>
-#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -27,33 +27,35 @@
 
 #include <rondo/transport/error.hpp>
 
+#include "links/plugin.hpp"
 #include "links/tcp/endpoint.hpp"
 #include "memory/memory.hpp"
 #include "message/link.hpp"
-#include "transport/tcp_fixture.hpp"
+#include "support/expect_error.hpp"
+#include "support/open_links.hpp"
 
 namespace rondo::transport::tcp_link_test {
 namespace {
 
-using tcp_test::Bytes;
-using tcp_test::for_each_connection;
-using tcp_test::open_tcp;
-using tcp_test::pattern;
+using test::Bytes;
+using test::pattern;
 using testing::AllOf;
 using testing::HasSubstr;
 
-std::string failure_of(const std::string& device, const std::string& provider) {
-  try {
-    (void)open_tcp(0, 1, device, provider);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::link_unavailable);
-    return error.what();
-  }
-  ADD_FAILURE() << "could be opened";
-  return {};
+std::unique_ptr<Link> open_tcp(int rank, int size, const std::string& device = "lo",
+                               const std::string& provider = "") {
+  return open_plugin("tcp", {.rank = rank, .size = size, .provider = provider, .device = device});
 }
 
-class LinkTcpTest : public tcp_test::TcpPairTest {};
+std::string failure_of(const std::string& device, const std::string& provider) {
+  return test::expect_error(Errc::link_unavailable,
+                            [&] { (void)open_tcp(0, 1, device, provider); });
+}
+
+class LinkTcpTest : public testing::Test, protected test::OpenLinks {
+ protected:
+  LinkTcpTest() : OpenLinks("tcp", "", "lo", 2) {}
+};
 
 TEST(LinkTcpOpenTest, SaysWhichInterfaceIsUnusable) {
   EXPECT_THAT(failure_of("nosuch0", ""), AllOf(HasSubstr("nosuch0"), HasSubstr("rondo info")));
@@ -127,7 +129,7 @@ TEST_F(LinkTcpTest, FailsBothSidesOfAConnectionForWhichThereIsNoDescriptor) {
   {
     const NoMoreDescriptors none;
     link(1).post_recv(0, 1, room, receiving);
-    ASSERT_TRUE(finish(sending) && finish(receiving));
+    ASSERT_TRUE(finish(sending, receiving));
   }
 
   ASSERT_TRUE(sending.failed() && receiving.failed());
@@ -165,7 +167,7 @@ TEST_F(LinkTcpTest, NeedsNoDescriptorWhileNobodyCalls) {
   const Bytes data = pattern(4, 5);
   link(0).post_send(1, 1, data, sending);
 
-  EXPECT_TRUE(finish(sending) && finish(receiving) && receiving.done());
+  EXPECT_TRUE(finish(sending, receiving) && receiving.done());
   EXPECT_EQ(room, data);
 }
 
@@ -286,6 +288,74 @@ TEST_F(LinkTcpTest, SendsNowWhatItHoldsBack) {
 
   EXPECT_TRUE(sending.done());
   EXPECT_EQ(receive(1, 0, 2, data.size()), data);
+}
+
+int rank_of(int family, const char* text) {
+  tcp::SocketAddress address;
+  auto& four = reinterpret_cast<sockaddr_in&>(address.storage);
+  auto& six = reinterpret_cast<sockaddr_in6&>(address.storage);
+  void* const bytes = family == AF_INET ? static_cast<void*>(&four.sin_addr) : &six.sin6_addr;
+  EXPECT_EQ(::inet_pton(family, text, bytes), 1) << text;
+  address.storage.ss_family = static_cast<sa_family_t>(family);
+  return tcp::rank_of_address(reinterpret_cast<const sockaddr&>(address.storage));
+}
+
+// An interface may have one of 169.254.0.0/16 before the one of its network, as cloud images do.
+TEST(TcpAddressTest, TakesAddressesOfOneLinkLast) {
+  EXPECT_LT(rank_of(AF_INET, "10.0.0.1"), rank_of(AF_INET6, "2001:db8::1"));
+  EXPECT_LT(rank_of(AF_INET6, "2001:db8::1"), rank_of(AF_INET, "169.254.7.7"));
+  EXPECT_LT(rank_of(AF_INET6, "2001:db8::1"), rank_of(AF_INET6, "fe80::1"));
+  EXPECT_EQ(rank_of(AF_INET, "169.253.7.7"), rank_of(AF_INET, "10.0.0.1"));
+}
+
+// A connection, and what is sent over it.
+class TcpUnverifiedConnectionTest : public testing::Test {
+ protected:
+  TcpUnverifiedConnectionTest() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
+    connection_.socket = shm::Descriptor(ends[0]);
+    other_ = shm::Descriptor(ends[1]);
+  }
+
+  void say(std::span<const std::byte> bytes) const {
+    EXPECT_EQ(::send(other_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  tcp::HandshakeStep receive_at(std::chrono::nanoseconds time) {
+    return tcp::receive_request(connection_, request_, std::chrono::steady_clock::time_point(time));
+  }
+  [[nodiscard]] std::uint32_t received_rank() const { return request_.rank; }
+
+ private:
+  tcp::UnverifiedConnection connection_ = {};
+  shm::Descriptor other_ = {};
+  tcp::ConnectRequest request_ = {};
+};
+
+// It stayed for ever, and what waited for something else never slept.
+TEST_F(TcpUnverifiedConnectionTest, IsRefusedAWhileAfterAPartOfItsRequest) {
+  using namespace std::chrono_literals;
+  const tcp::ConnectRequest request{.magic = tcp::request_magic, .rank = 7, .size = 9};
+  EXPECT_EQ(receive_at(1h), tcp::HandshakeStep::waits) << "it has sent nothing";
+  EXPECT_EQ(receive_at(2h), tcp::HandshakeStep::waits);
+
+  say(std::as_bytes(std::span(&request, 1)).first(9));
+
+  EXPECT_EQ(receive_at(3h), tcp::HandshakeStep::waits);
+  EXPECT_EQ(receive_at(3h + 5s - 1ns), tcp::HandshakeStep::waits);
+  EXPECT_EQ(receive_at(3h + 5s), tcp::HandshakeStep::refused);
+}
+
+TEST_F(TcpUnverifiedConnectionTest, MaySendItsRequestInParts) {
+  using namespace std::chrono_literals;
+  const tcp::ConnectRequest request{.magic = tcp::request_magic, .rank = 7, .size = 9};
+  say(std::as_bytes(std::span(&request, 1)).first(9));
+  EXPECT_EQ(receive_at(1h), tcp::HandshakeStep::waits);
+  say(std::as_bytes(std::span(&request, 1)).subspan(9));
+
+  EXPECT_EQ(receive_at(1h + 1s), tcp::HandshakeStep::done);
+  EXPECT_EQ(received_rank(), 7U);
 }
 
 }  // namespace

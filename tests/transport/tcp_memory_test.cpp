@@ -1,14 +1,14 @@
 // The link over TCP sockets keeps little of messages that nobody awaits, that are cancelled or that
 // are discarded.
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -17,14 +17,26 @@
 #include "links/plugin.hpp"
 #include "message/link.hpp"
 #include "support/allocations.hpp"
-#include "transport/tcp_fixture.hpp"
+#include "support/open_links.hpp"
 
 namespace rondo::transport::tcp_memory_test {
 namespace {
 
-using tcp_test::Bytes;
-using tcp_test::for_each_connection;
-using tcp_test::pattern;
+using test::Bytes;
+using test::pattern;
+
+// Calls use(descriptor, what TCP knows of it) for each connection of this process.
+template <typename Use>
+void for_each_connection(Use use) {
+  constexpr int most_descriptors = 1024;
+  constexpr int established = 1;
+  for (int descriptor = 0; descriptor < most_descriptors; ++descriptor) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    if (info.tcpi_state == established) use(descriptor, info);
+  }
+}
 
 // The bytes that all connections of this process have sent.
 std::uint64_t bytes_sent_by_connections() {
@@ -43,7 +55,10 @@ void make_buffers_small() {
   });
 }
 
-class TcpMemoryTest : public tcp_test::TcpPairTest {};
+class TcpMemoryTest : public testing::Test, protected test::OpenLinks {
+ protected:
+  TcpMemoryTest() : OpenLinks("tcp", "", "lo", 2) {}
+};
 
 TEST_F(TcpMemoryTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
   const Bytes early = pattern(3'000'000, 5);
@@ -55,7 +70,7 @@ TEST_F(TcpMemoryTest, ReachesWhatLiesBehindALongMessageThatNobodyAwaits) {
 
   EXPECT_EQ(receive(1, 0, 2, behind.size()), behind);
 
-  EXPECT_TRUE(finish(first) && finish(second));
+  EXPECT_TRUE(finish(first, second));
   EXPECT_EQ(receive(1, 0, 1, early.size()), early);
 }
 
@@ -66,7 +81,7 @@ TEST_F(TcpMemoryTest, KeepsNothingOfWhatNobodyAwaits) {
   Transfer sending;
   link(0).post_send(1, 2, data, sending);
 
-  for (int i = 0; i < 10'000; ++i) progress_all();
+  progress(10'000);
 
   EXPECT_TRUE(sending.pending());
   EXPECT_EQ(receive(1, 0, 2, data.size()), data);
@@ -74,63 +89,63 @@ TEST_F(TcpMemoryTest, KeepsNothingOfWhatNobodyAwaits) {
 }
 
 // Rank 0 sends many messages, and rank 1 awaits the last of them.
-class TcpFloodTest : public testing::Test {
+class TcpFloodTest : public testing::Test, protected test::OpenLinks {
  protected:
   static constexpr std::uint64_t messages = 20;
-  static constexpr std::size_t most = 3000;
 
-  TcpFloodTest() {
-    for (int rank = 0; rank < 2; ++rank) {
-      LinkOptions options{.rank = rank, .size = 2, .provider = "", .device = "lo"};
-      options.most_unexpected = most;
-      links.push_back(open_plugin("tcp", options));
-    }
-    links[0]->connect(1, links[1]->address());
-    links[1]->connect(0, links[0]->address());
-    links[1]->post_recv(0, messages - 1, last, awaited);
-    for (std::uint64_t tag = 0; tag < messages; ++tag) {
-      links[0]->post_send(1, tag, data, sends[tag]);
-    }
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (links[1]->held_back(0).empty() && awaited.pending() &&
-           std::chrono::steady_clock::now() < end) {
-      progress_all();
-    }
+  TcpFloodTest() : OpenLinks(open_all()) {
+    connect();
+    link(1).post_recv(0, messages - 1, last, awaited);
+    for (std::uint64_t tag = 0; tag < messages; ++tag) link(0).post_send(1, tag, data, sends[tag]);
+    static_cast<void>(
+        progress_until([&] { return !link(1).held_back(0).empty() || !awaited.pending(); }));
   }
-  void progress_all() {
-    for (const auto& link : links) link->progress();
+  // Before the messages, which they refer to.
+  ~TcpFloodTest() override {
+    close(0);
+    close(1);
   }
 
   const Bytes data = pattern(1000, 3);
   Bytes last = Bytes(1000);
   std::array<Transfer, messages> sends;
   Transfer awaited;
-  std::vector<std::unique_ptr<Link>> links;
+
+ private:
+  static All open_all() {
+    All links;
+    for (int rank = 0; rank < 2; ++rank) {
+      LinkOptions options{.rank = rank, .size = 2, .provider = "", .device = "lo"};
+      options.most_unexpected = 3000;
+      links.push_back(open_plugin("tcp", options));
+    }
+    return links;
+  }
 };
 
 TEST_F(TcpFloodTest, KeepsNoMoreThanItMayOfWhatNobodyAwaits) {
-  for (int i = 0; i < 1'000; ++i) progress_all();
+  progress(1'000);
 
   EXPECT_TRUE(awaited.pending());
-  EXPECT_THAT(links[1]->held_back(0), testing::ContainsRegex("take 3[0-9]{3} bytes here"));
+  EXPECT_THAT(link(1).held_back(0), testing::ContainsRegex("take 3[0-9]{3} bytes here"));
 }
 
 TEST_F(TcpFloodTest, GoesOnWhenReceivesForItArePosted) {
   for (std::uint64_t tag = 0; tag + 1 < messages; ++tag) {
     Bytes room(data.size());
     Transfer receiving;
-    links[1]->post_recv(0, tag, room, receiving);
+    link(1).post_recv(0, tag, room, receiving);
     while (receiving.pending()) progress_all();
     EXPECT_EQ(room, data);
   }
   while (awaited.pending()) progress_all();
 
   EXPECT_EQ(last, data);
-  EXPECT_EQ(links[1]->held_back(0), "");
+  EXPECT_EQ(link(1).held_back(0), "");
 }
 
 TEST_F(TcpFloodTest, GoesOnWhenItIsDiscarded) {
-  links[1]->discard(0, 0, 0);
+  link(1).discard(0, 0, 0);
   while (awaited.pending()) progress_all();
 
   EXPECT_EQ(last, data);
@@ -144,7 +159,7 @@ TEST_F(TcpMemoryTest, SendsTheRestOfACancelledMessageFromACopy) {
   Bytes data = original;
   Transfer sending;
   link(0).post_send(1, 2, data, sending);
-  for (int i = 0; i < 1'000; ++i) progress_all();
+  progress(1'000);
   ASSERT_TRUE(sending.pending());
 
   link(0).cancel(sending);
@@ -185,7 +200,7 @@ TEST_F(TcpMemoryTest, GivesTheConnectionUpRatherThanKeepALongRestOfACancelledMes
   Transfer sending;
   Transfer receiving;
   link(0).post_send(1, 2, data, sending);
-  for (int i = 0; i < 1'000; ++i) progress_all();
+  progress(1'000);
   ASSERT_TRUE(sending.pending());
   const std::size_t before = test::bytes_allocated_by_this_thread();
 
@@ -205,7 +220,7 @@ TEST_F(TcpMemoryTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
   Transfer receiving;
   link(0).post_send(1, 2, data, sending);
   link(1).post_recv(0, 2, room, receiving);
-  for (int i = 0; i < 3; ++i) progress_all();
+  progress(3);
   ASSERT_TRUE(receiving.pending());
 
   link(1).cancel(receiving);
@@ -214,32 +229,6 @@ TEST_F(TcpMemoryTest, DropsTheRestOfAMessageWhoseReceiveWasCancelled) {
 
   EXPECT_TRUE(finish(sending) && sending.done());
   EXPECT_EQ(room, then) << "the link wrote into memory that it had given back";
-}
-
-TEST_F(TcpMemoryTest, DiscardsWhatHasComeAndWhatComes) {
-  constexpr std::uint64_t port = std::uint64_t{5} << 32U;
-  constexpr std::uint64_t whole_port = std::uint64_t{0xFFFF} << 32U;
-  const Bytes unwanted = pattern(2'000'000, 1);
-  Transfer came;
-  link(0).post_send(1, port | 1, unwanted, came);
-  exchange(0, 1, 9, pattern(10, 2));  // behind it, so that it is kept
-  EXPECT_TRUE(finish(came));
-
-  link(1).discard(0, port, whole_port);
-  Transfer comes;
-  link(0).post_send(1, port | 2, unwanted, comes);
-  exchange(0, 1, 9, pattern(10, 4));
-  EXPECT_TRUE(finish(comes));
-
-  // The number is in use again.
-  Bytes room(10);
-  Transfer receiving;
-  link(1).post_recv(0, port | 1, room, receiving);
-  Transfer again;
-  const Bytes data = pattern(10, 5);
-  link(0).post_send(1, port | 1, data, again);
-  EXPECT_TRUE(finish(receiving) && receiving.done());
-  EXPECT_EQ(room, data);
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
-// Frames and messages of the store, as bytes.
+// Frames and messages of the store, as bytes. Its fuzzer shows that frames are the same however the
+// stream is cut, and that a message which is cut or claims too much is refused or means what it
+// says.
 
 #include <poll.h>
 #include <sys/resource.h>
@@ -12,7 +14,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -44,52 +45,6 @@ std::string both() {
   return bytes;
 }
 
-// A message with a field of each kind.
-struct Message {
-  enum class Kind : std::uint8_t { one = 1, two };
-  int number = 0;
-  Kind kind = Kind::one;
-  std::array<std::uint64_t, 2> pair = {};
-  std::vector<std::string> texts = {};
-  std::vector<Blob> blobs = {};
-
-  static auto fields(auto& self) {
-    return std::tie(self.number, self.kind, self.pair, self.texts, self.blobs);
-  }
-};
-
-TEST(WireTest, FieldsComeOutAsTheyWentIn) {
-  const Message message{.number = -2,
-                        .kind = Message::Kind::two,
-                        .pair = {1, std::uint64_t{1} << 63U},
-                        .texts = {"", std::string("a\0b", 3)},
-                        .blobs = {{.round = 3, .bytes = "x"}}};
-  Message read;
-
-  ASSERT_TRUE(unpack(pack(message), read));
-
-  EXPECT_EQ(read.number, -2);
-  EXPECT_EQ(read.kind, Message::Kind::two);
-  EXPECT_EQ(read.pair, message.pair);
-  EXPECT_EQ(read.texts, message.texts);
-  ASSERT_EQ(read.blobs.size(), 1U);
-  EXPECT_EQ(read.blobs[0].round, 3U);
-  EXPECT_EQ(read.blobs[0].bytes, "x");
-}
-
-TEST(WireTest, FieldsThatAreCutOrClaimTooMuchAreRefused) {
-  const std::string bytes = pack(Message{.texts = {"a"}, .blobs = {{.bytes = "x"}}});
-  Message read;
-  for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
-    EXPECT_FALSE(unpack(bytes.substr(0, cut), read)) << cut;
-  }
-  EXPECT_FALSE(unpack(bytes + "x", read));
-
-  std::vector<std::string> texts;
-  EXPECT_FALSE(unpack("\xff\xff\xff\xff", texts));
-  EXPECT_LE(texts.size(), 1U);  // nothing is allocated for what has not come
-}
-
 TEST(WireTest, FramesComeOutAsTheyWentIn) {
   FrameReader reader(cap);
 
@@ -101,35 +56,11 @@ TEST(WireTest, FramesComeOutAsTheyWentIn) {
   EXPECT_FALSE(reader.broken());
 }
 
-TEST(WireTest, FramesComeOutOfBytesCutAnywhere) {
-  const std::string bytes = both();
-  for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
-    FrameReader reader(cap);
-    std::vector<Frame> frames;
-    for (const std::string& part : {bytes.substr(0, cut), bytes.substr(cut)}) {
-      reader.push(part);
-      while (auto frame = reader.next()) frames.push_back(*frame);
-    }
-    EXPECT_THAT(frames, ElementsAre(first, second)) << "cut at " << cut;
-  }
-}
-
 TEST(WireTest, AFrameHasALittleEndianLengthAndAType) {
   std::string bytes;
   append_frame(bytes, {.type = Frame::Type::refused, .payload = std::string(258, 'x')});
 
   EXPECT_EQ(bytes.substr(0, frame_header_bytes), std::string("\x02\x01\0\0\x04", 5));
-}
-
-TEST(WireTest, AFrameLongerThanTheCapBreaksTheReader) {
-  std::string bytes;
-  append_frame(bytes, {.type = Frame::Type::blob, .payload = std::string(cap + 1, 'x')});
-  FrameReader reader(cap);
-
-  reader.push(bytes.substr(0, frame_header_bytes));
-
-  EXPECT_EQ(reader.next(), std::nullopt);
-  EXPECT_TRUE(reader.broken());
 }
 
 TEST(WireTest, AnUnknownTypeBreaksTheReaderForGood) {
@@ -196,8 +127,6 @@ TEST(WireTest, MessagesOfNodesComeOutAsTheyWentIn) {
   EXPECT_EQ(decode_roster(encode(roster).payload), roster);
   EXPECT_EQ(decode_parts(encode(parts).payload), parts);
   EXPECT_FALSE(decode_roster(encode(Roster{.token = 9}).payload));
-  EXPECT_FALSE(decode_roster(encode(roster).payload + "x"));
-  EXPECT_FALSE(decode_parts(encode(parts).payload.substr(1)));
 }
 
 TEST(WireTest, ConnectionsThatSendTheSameShareOneCopy) {
@@ -225,21 +154,11 @@ TEST(WireTest, ConnectionsThatSendTheSameShareOneCopy) {
   EXPECT_EQ(frame.use_count(), 3);
 }
 
-TEST(WireTest, RefusesAMessageThatIsCutOrOfAnotherForm) {
+TEST(WireTest, RefusesAStatusOfAnUnknownKind) {
   const std::string status =
       encode(StatusMessage{.kind = StatusMessage::Kind::lost, .text = "why"}).payload;
-  const std::string blobs = encode(Blobs{.parts = {"x"}}).payload;
-
-  for (std::size_t cut = 0; cut < status.size(); ++cut) {
-    EXPECT_FALSE(decode_status(status.substr(0, cut))) << cut;
-  }
-  EXPECT_FALSE(decode_status(status + "x"));
   EXPECT_FALSE(decode_status('\0' + status.substr(1)));
   EXPECT_FALSE(decode_status('\x09' + status.substr(1)));
-  EXPECT_FALSE(decode_status(status.substr(0, 1) + "\xff\xff\xff\xff" + status.substr(5)));
-  EXPECT_FALSE(decode_blob("1234567"));
-  EXPECT_FALSE(decode_blobs(blobs.substr(0, blobs.size() - 1)));
-  EXPECT_FALSE(decode_blobs("1234567"));
 }
 
 TEST(WireTest, TextIsMadePrintable) {

@@ -1,4 +1,5 @@
-// Simulated steps on grids, where their times follow from closed forms.
+// Collectives of groups with several ranks on a node, exchanges and steps on grids, all simulated,
+// where their times follow from closed forms.
 
 #include <algorithm>
 #include <cstddef>
@@ -9,25 +10,155 @@
 #include <gtest/gtest.h>
 
 #include "support/simulated_grid_step.hpp"
-#include "support/simulated_step.hpp"
+#include "support/simulated_hierarchy.hpp"
 
-namespace rondo::transport::simulated_grid_step_test {
+namespace rondo::transport::simulated_times_test {
 namespace {
 
 using test::simulate_grid_steps;
 using test::SimulatedCosts;
 using test::SimulatedExchange;
 using test::SimulatedGrid;
+using test::SimulatedGroups;
+using test::SimulatedHierarchy;
 using test::SimulatedPhase;
 using testing::DoubleEq;
 using testing::Each;
 using testing::ElementsAre;
 using Kind = SimulatedExchange::Kind;
+using Times = std::vector<double>;
 
 constexpr std::size_t segment = std::size_t{1} << 20U;
+constexpr std::size_t long_bytes = std::size_t{8} << 20U;
+constexpr std::size_t long_share = std::size_t{1} << 20U;
 
-// A second for a message, and one for 1024 bytes.
-constexpr SimulatedCosts costs{.between_nodes = {.latency = 1.0, .per_byte = 0x1p-10}};
+// A second for a message, and one for 1024 bytes, also for the node's memory to read or write them;
+// a quarter of a second for ranks of a node to wait for each other.
+constexpr SimulatedCosts costs_with(std::size_t ranks_per_node) {
+  return {.ranks_per_node = ranks_per_node,
+          .between_nodes = {.latency = 1.0, .per_byte = 0x1p-10},
+          .inside_node = {.latency = 0.25},
+          .memory_per_byte = 0x1p-10};
+}
+constexpr SimulatedCosts costs = costs_with(1);
+
+// Blocks of two nodes of four ranks, where only the exchange of the shards through the nodes' ports
+// takes time: 2 (N-1)/N of all bytes.
+TEST(SimulatedHierarchyTest, RanksOfANodeShareItsPort) {
+  const SimulatedCosts own{.ranks_per_node = 4,
+                           .between_nodes = {.latency = 0.0, .per_byte = 1e-6},
+                           .inside_node = {.latency = 0.0}};
+  SimulatedHierarchy ranks(8, own, segment);
+  const Times ends = ranks.allreduce(long_bytes, Times(8, 0.0));
+  EXPECT_NEAR(*std::ranges::max_element(ends), 1e-6 * long_bytes, 1e-9);
+}
+
+// Between four nodes 64 KiB go by halving, of which each of two owners has a half: 2 (N-1)/N of all
+// bytes pass a node's port.
+TEST(SimulatedHierarchyTest, OwnersHalveWhatIsNeitherShortNorLong) {
+  const SimulatedCosts own{.ranks_per_node = 2,
+                           .between_nodes = {.latency = 0.0, .per_byte = 1e-6},
+                           .inside_node = {.latency = 0.0}};
+  SimulatedHierarchy ranks(8, own, segment);
+  const Times ends = ranks.allreduce(65'536, Times(8, 0.0));
+  EXPECT_NEAR(*std::ranges::max_element(ends), 1.5e-6 * 65'536, 1e-12);
+}
+
+// By doubling: three messages of all bytes. The slow rank finds there what the others have summed,
+// and ends first; they wait for what it sends.
+TEST(SimulatedHierarchyTest, OneSlowRankDelaysAll) {
+  SimulatedHierarchy ranks(8, costs_with(1), segment);
+  Times starts(8, 9.0);
+  starts[5] = 27.0;
+
+  const Times ends = ranks.allreduce(64, starts);
+
+  EXPECT_DOUBLE_EQ(ends[5], 27.0);
+  EXPECT_DOUBLE_EQ(ends[4], 27.0 + (1.0 + 0x1p-4));
+  EXPECT_DOUBLE_EQ(*std::ranges::max_element(ends), 27.0 + 3.0 * (1.0 + 0x1p-4));
+}
+
+TEST(SimulatedHierarchyTest, ANodesRanksMoveTheirBytesTogether) {
+  const SimulatedCosts own{
+      .ranks_per_node = 4, .inside_node = {.latency = 1.0}, .memory_per_byte = 1e-3};
+  SimulatedHierarchy ranks(4, own, segment);
+  // The last comes at 5. Each of 4 inputs is read, each of 4 outputs written; two synchronisations.
+  EXPECT_THAT(ranks.allreduce(1000, Times{0.0, 5.0, 2.0, 0.0}), Each(DoubleEq(5.0 + 8.0 + 2.0)));
+}
+
+// 1024 bytes are read or written three times in two groups, exchanged by the leaders one behind the
+// other, and copied to two ranks in both groups.
+TEST(SimulatedHierarchyTest, GroupsOfANodeShareItsMemoryAndItsPort) {
+  SimulatedHierarchy ranks(8, costs_with(4), segment, {.size = 4, .stride = 2});
+  const double reduced = 2 * 3.0 + 0.5;
+  const double copied = 2 * 4.0 + 0.5;
+  const double first = reduced + 2.0 + copied;
+  const double second = reduced + 3.0 + copied;
+  EXPECT_THAT(ranks.allreduce(1024, Times(8, 0.0)),
+              ElementsAre(first, second, first, second, first, second, first, second));
+}
+
+// Two groups on two nodes each are as one.
+TEST(SimulatedHierarchyTest, GroupsOnOtherNodesDoNotMeet) {
+  for (const std::size_t bytes : {std::size_t{64}, long_bytes}) {
+    SimulatedHierarchy one(4, costs_with(2), segment);
+    SimulatedHierarchy two(8, costs_with(2), segment, {.size = 4});
+    const Times alone = one.allreduce(bytes, Times{0, 1, 2, 3});
+    Times expected = alone;
+    expected.insert(expected.end(), alone.begin(), alone.end());
+    EXPECT_EQ(two.allreduce(bytes, Times{0, 1, 2, 3, 0, 1, 2, 3}), expected);
+  }
+}
+
+// With one rank on each node there are no stages.
+TEST(SimulatedHierarchyTest, GroupsOfOwnersAreRings) {
+  SimulatedHierarchy ranks(4, costs_with(1), segment);
+  const std::vector<std::size_t> shares(4, 1024);
+  EXPECT_THAT(ranks.allgather(shares, Times(4, 0.0)), Each(DoubleEq(3 * 2.0)));
+  EXPECT_THAT(ranks.reduce_scatter(shares, Times(4, 6.0)), Each(DoubleEq(6.0 + 3 * 2.0)));
+}
+
+// 4 shares of 64 bytes: a node's are gathered, its leader gets 128 bytes, and all ranks copy all.
+TEST(SimulatedHierarchyTest, LeadersGatherShortShares) {
+  SimulatedHierarchy ranks(8, costs_with(2), segment, {.size = 4});
+  const std::vector<std::size_t> shares(4, 64);
+  EXPECT_THAT(ranks.allgather(shares, Times(8, 0.0)),
+              Each(DoubleEq((0.25 + 0.5) + (1.0 + 0.125) + (0.5 + 0.5))));
+}
+
+// The leader reads 2 times 256 bytes and writes 256; two shares go to the other node, and two are
+// read and written behind it.
+TEST(SimulatedHierarchyTest, LeadersScatterShortSums) {
+  SimulatedHierarchy ranks(8, costs_with(2), segment, {.size = 4});
+  const std::vector<std::size_t> shares(4, 64);
+  EXPECT_THAT(ranks.reduce_scatter(shares, Times(8, 0.0)),
+              Each(DoubleEq((0.75 + 0.5) + (1.0 + 0.125) + (0.25 + 0.5))));
+}
+
+// Each owner's share takes 1024 s of its node's port, one behind the other.
+TEST(SimulatedHierarchyTest, OwnersExchangeLongShares) {
+  const std::vector<std::size_t> shares(4, long_share);
+  SimulatedHierarchy gathers(4, costs_with(2), segment);
+  const double on_node = 4096.0 + 0.5;
+  EXPECT_THAT(gathers.allgather(shares, Times(4, 0.0)),
+              Each(DoubleEq(on_node + (1.0 + 2 * 1024.0) + on_node)));
+
+  SimulatedHierarchy scatters(4, costs_with(2), segment);
+  const double reduced = 3 * 4096.0 + 0.5;
+  EXPECT_THAT(scatters.reduce_scatter(shares, Times(4, 0.0)),
+              ElementsAre(reduced + 1025.0, reduced + 2049.0, reduced + 1025.0, reduced + 2049.0));
+}
+
+TEST(SimulatedHierarchyTest, RefusesWhatDoesNotFit) {
+  const auto make = [](std::size_t ranks, std::size_t ranks_per_node, SimulatedGroups groups) {
+    const SimulatedHierarchy made(ranks, costs_with(ranks_per_node), segment, groups);
+  };
+  EXPECT_THROW(make(8, 3, {.size = 8}), std::invalid_argument);
+  EXPECT_THROW(make(8, 1, {.size = 3}), std::invalid_argument);
+  // Three and one rank on a node; every third rank of four on a node.
+  EXPECT_THROW(make(12, 4, {.size = 3}), std::invalid_argument);
+  EXPECT_THROW(make(12, 4, {.size = 4, .stride = 3}), std::invalid_argument);
+}
 
 // Two ranks that send each other 512 bytes: a second and a half.
 SimulatedExchange between_two() {
@@ -38,24 +169,6 @@ std::vector<double> steps_of(std::size_t ranks, const std::vector<SimulatedPhase
                              std::size_t steps = 1) {
   const std::vector<double> equal_speed(ranks, 1.0);
   return simulate_grid_steps(ranks, costs, segment, phases, 0.0, equal_speed, steps);
-}
-
-TEST(SimulatedGridTest, AnAllgatherIsARing) {
-  SimulatedGrid grid(4, costs, segment);
-  const SimulatedExchange gather{Kind::allgather, {.size = 4}, {1024, 1024, 1024, 1024}};
-  EXPECT_THAT(grid.run(gather, std::vector<double>(4, 0.0)), Each(DoubleEq(3 * (1.0 + 1.0))));
-}
-
-TEST(SimulatedGridTest, AReduceScatterIsARing) {
-  SimulatedGrid grid(4, costs, segment);
-  const SimulatedExchange scatter{Kind::reduce_scatter, {.size = 4}, {1024, 1024, 1024, 1024}};
-  EXPECT_THAT(grid.run(scatter, std::vector<double>(4, 0.0)), Each(DoubleEq(3 * (1.0 + 1.0))));
-}
-
-TEST(SimulatedGridTest, ASmallAllreduceDoubles) {
-  SimulatedGrid grid(8, costs, segment);
-  const SimulatedExchange sum{Kind::allreduce, {.size = 8}, {64}};
-  EXPECT_THAT(grid.run(sum, std::vector<double>(8, 0.0)), Each(DoubleEq(3 * (1.0 + 0x1p-4))));
 }
 
 // The one in the middle receives two messages, whose latencies overlap; their bytes do not.
@@ -154,52 +267,6 @@ TEST(SimulatedGridStepTest, RanksWaitForASlowNeighbour) {
               ElementsAre(18.0, 36.0));
 }
 
-// Where nothing is split in a replica.
-TEST(SimulatedGridStepTest, WithoutExchangesIsTheStepOfReplicas) {
-  constexpr std::size_t bytes = std::size_t{8} << 20U;
-  const SimulatedExchange sum{Kind::allreduce, {.size = 8}, {bytes}};
-  const std::vector<SimulatedPhase> phases{
-      {.seconds = 4.0, .reduction = sum}, {.seconds = 1.0, .reduction = sum}, {.seconds = 1.0}};
-  const test::SimulatedWork work{
-      .buckets = {{.final_seconds = 4.0, .bytes = bytes}, {.final_seconds = 5.0, .bytes = bytes}},
-      .backward_end = 6.0,
-      .update_seconds = 0.5};
-  const std::vector<double> slowness{1.0, 1.0, 1.5, 1.0, 2.0, 1.0, 1.0, 1.25};
-  test::SimulatedHierarchy ranks(8, costs, segment);
-  EXPECT_EQ(simulate_grid_steps(8, costs, segment, phases, 0.5, slowness, 3),
-            simulate_steps(ranks, work, slowness, 3));
-}
-
-// The same, of which a quarter of a second inside a node, and one for the node's memory to read or
-// write 1024 bytes.
-SimulatedCosts costs_with(std::size_t ranks_per_node) {
-  SimulatedCosts on_nodes = costs;
-  on_nodes.ranks_per_node = ranks_per_node;
-  on_nodes.inside_node = {.latency = 0.25};
-  on_nodes.memory_per_byte = 0x1p-10;
-  return on_nodes;
-}
-
-TEST(SimulatedGridTest, InsideANodeMembersWaitForEachOtherAndTheMemory) {
-  SimulatedGrid grid(4, costs_with(2), segment);
-  const std::vector<double> starts{0, 3, 0, 0};
-  const std::vector<std::size_t> shares{1024, 1024};
-  // Each reads and writes what the other has.
-  EXPECT_THAT(grid.run({Kind::allgather, {.size = 2}, shares}, starts),
-              ElementsAre(7.5, 7.5, 4.5, 4.5));
-  // Each reads its share of both and writes it once.
-  EXPECT_THAT(grid.run({Kind::reduce_scatter, {.size = 2}, shares}, starts),
-              ElementsAre(9.5, 9.5, 6.5, 6.5));
-}
-
-TEST(SimulatedGridTest, GroupsOfANodeShareItsMemory) {
-  SimulatedGrid grid(4, costs_with(4), segment);
-  for (const std::size_t stride : {1U, 2U}) {
-    const SimulatedExchange gather{Kind::allgather, {.size = 2, .stride = stride}, {1024, 1024}};
-    EXPECT_THAT(grid.run(gather, std::vector<double>(4, 0.0)), Each(DoubleEq(0.5 + 2 * 4.0)));
-  }
-}
-
 TEST(SimulatedGridTest, GroupsWithARankOnEachNodeShareItsPort) {
   SimulatedGrid grid(4, costs_with(2), segment);
   SimulatedExchange pairs = between_two();
@@ -214,14 +281,6 @@ TEST(SimulatedGridTest, MessagesOfAGroupGoInsideNodesAndBetweenThem) {
   EXPECT_THAT(grid.run(row, std::vector<double>(4, 0.0)), ElementsAre(0.0, 0.25, 1.5, 0.0));
 }
 
-TEST(SimulatedGridTest, AnAllreduceOfAllRanksIsHierarchical) {
-  SimulatedGrid grid(8, costs_with(2), segment);
-  test::SimulatedHierarchy ranks(8, costs_with(2), segment);
-  const std::vector<double> starts{0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(grid.run({Kind::allreduce, {.size = 8}, {1 << 20}}, starts),
-            ranks.allreduce(1 << 20, starts));
-}
-
 TEST(SimulatedGridStepTest, RefusesWhatDoesNotFit) {
   SimulatedGrid grid(3, costs, segment);
   EXPECT_THROW(static_cast<void>(grid.run(between_two(), std::vector<double>(3, 0.0))),
@@ -231,4 +290,4 @@ TEST(SimulatedGridStepTest, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace rondo::transport::simulated_grid_step_test
+}  // namespace rondo::transport::simulated_times_test
