@@ -43,7 +43,7 @@ std::set<std::string> commands_in_help(const Words& command) {
   return names;
 }
 
-// What is typed behind the program's name, and what may stand in place of its last word, in a
+// Words behind the program's name, and those that may stand in place of its last word, in a
 // folder with the files run.toml, other.txt and a folder runs.
 const std::vector<std::pair<Words, Words>> typed = {
     {{"tr"}, {"train"}},
@@ -71,7 +71,7 @@ class CompletionTest : public testing::Test {
     folder_.write("other.txt", "");
   }
 
-  // What `shell` prints when it runs `text` in the folder, behind the script of this name.
+  // The output of `shell` when it runs `text` in the folder, behind the script of this name.
   [[nodiscard]] std::string in(const Words& shell, const std::string& script,
                                const std::string& text) const {
     const auto path = sources() / "tools/completion" / script;

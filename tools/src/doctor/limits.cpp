@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 
 #include <rondo/transport/launcher.hpp>
 
@@ -52,7 +51,7 @@ std::vector<std::string> entries_of(const fs::path& root, const std::string& fol
   return names;
 }
 
-Fact as_fact(const std::optional<std::int64_t>& number) {
+Facts as_fact(const std::optional<std::int64_t>& number) {
   return fact_if(number.has_value(), number.value_or(0));
 }
 
@@ -78,32 +77,6 @@ std::string container_hint(const fs::path& root) {
     if (entry.starts_with("container=")) return entry + " in /proc/1/environ";
   }
   return {};
-}
-
-// The size of /dev/shm as its mount says it, in bytes; nothing when it says none.
-std::optional<std::int64_t> shm_bytes(const fs::path& root, bool& mounted) {
-  std::ifstream file(root / "proc/self/mounts");
-  std::optional<std::int64_t> bytes;
-  mounted = false;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string device;
-    std::string place;
-    std::string type;
-    std::string options;
-    if (!(words >> device >> place >> type >> options) || place != "/dev/shm") continue;
-    // A later mount hides an earlier one.
-    mounted = true;
-    bytes.reset();
-    const std::size_t size = ("," + options).find(",size=");
-    if (size == std::string::npos) continue;
-    const std::string text = options.substr(size + std::string("size=").size());
-    const auto number = number_of(text);
-    const std::size_t unit = text.find_first_not_of("0123456789");
-    const bool kibibytes = unit != std::string::npos && text[unit] == 'k';
-    if (number) bytes = kibibytes ? *number * 1024 : *number;
-  }
-  return bytes;
 }
 
 // The speed of a network interface, and how it is called in the report.
@@ -273,22 +246,6 @@ Finding check_locked_memory(const Subject& subject) {
   return finding;
 }
 
-Finding check_ptrace(const Subject& subject) {
-  const auto scope = number_of(first_line(subject.root, "proc/sys/kernel/yama/ptrace_scope"));
-  Finding finding{.check = "ptrace_scope"};
-  finding.found = scope ? fmt::format("ptrace_scope is {}", *scope) : "no restriction (no Yama)";
-  finding.source = "/proc/sys/kernel/yama/ptrace_scope";
-  finding.values = {{"ptrace_scope", as_fact(scope)}};
-  finding.means = "Rondo hands its shared memory over sockets, and does not need it.";
-  if (scope.value_or(0) == 0) return finding;
-  finding.level = Level::note;
-  finding.means +=
-      " Processes may not read each other's memory (process_vm_readv), so cma of UCX "
-      "and of Open MPI is not used, which makes other programs slower.";
-  finding.advice = "Nothing for Rondo; for the others, sysctl kernel.yama.ptrace_scope=0.";
-  return finding;
-}
-
 Finding check_memory(const Subject& subject) {
   const auto available = number_of(line_of(subject.root, "proc/meminfo", "MemAvailable"));
   const auto group = free_group_memory(subject.root);
@@ -302,7 +259,7 @@ Finding check_memory(const Subject& subject) {
                               in_units(per_rank), counted(subject.ranks, "rank"));
   finding.source = by_group ? group->source : "MemAvailable in /proc/meminfo";
   finding.values = {{"free_bytes", bytes},
-                    {"machine_bytes", static_cast<std::int64_t>(subject.machine.memory_bytes)},
+                    {"machine_bytes", subject.machine.memory_bytes},
                     {"limited_by_control_group", by_group}};
   const bool is_known = available || group;
   if (!is_known || per_rank >= rank_bytes) return finding;
@@ -313,26 +270,6 @@ Finding check_memory(const Subject& subject) {
   finding.advice =
       "Start fewer ranks, or end what uses the memory; rondo plan says what a model "
       "needs.";
-  return finding;
-}
-
-// Memory of memfd_create() is limited by the machine and the control group, not by this mount.
-Finding check_shared_memory(const Subject& subject) {
-  bool mounted = false;
-  const auto bytes = shm_bytes(subject.root, mounted);
-  const std::string size = bytes ? in_units(static_cast<double>(*bytes)) : "half of the memory";
-  Finding finding{.check = "shared_memory"};
-  finding.found = mounted ? "/dev/shm may hold " + size : "/dev/shm is not mounted";
-  finding.source = "/proc/self/mounts";
-  finding.values = {{"dev_shm_bytes", as_fact(bytes)}, {"dev_shm", mounted}};
-  finding.means =
-      "Rondo's shared memory has no file there (memfd); only the memory of the machine "
-      "and of the control group limit it.";
-  constexpr std::int64_t of_docker = 64 * mebibyte;
-  if (mounted && (!bytes || *bytes > of_docker)) return finding;
-  finding.level = Level::note;
-  finding.means += " Other programs put theirs there: PyTorch's data loaders, MPI, UCX's posix.";
-  finding.advice = "Nothing for Rondo; for the others, as in docker run --shm-size=8g.";
   return finding;
 }
 
@@ -349,8 +286,8 @@ Finding check_huge_pages(const Subject& subject) {
           fmt::format("; {} of {} pages of {} free", pool.free, pool.total, in_units(bytes));
     }
     const std::string name = fmt::format("pool_{}k", pool.page_bytes / 1024);
-    finding.values.emplace_back(name + "_total", static_cast<std::int64_t>(pool.total));
-    finding.values.emplace_back(name + "_free", static_cast<std::int64_t>(pool.free));
+    finding.values[name + "_total"] = pool.total;
+    finding.values[name + "_free"] = pool.free;
   }
   if (shared == "always" || shared == "within_size" || shared == "force") return finding;
   finding.level = Level::note;
@@ -371,8 +308,8 @@ Finding check_network(const Subject& subject) {
                     interface.megabits > 0
                         ? fmt::format("{} Gbit/s", static_cast<double>(interface.megabits) / 1e3)
                         : "speed not told"));
-    finding.values.emplace_back("megabits_" + interface.name,
-                                fact_if(interface.megabits > 0, interface.megabits));
+    finding.values["megabits_" + interface.name] =
+        fact_if(interface.megabits > 0, interface.megabits);
   }
   finding.found =
       parts.empty() ? "no interface but loopback is up" : fmt::format("{}", fmt::join(parts, ", "));
@@ -388,8 +325,8 @@ std::vector<Finding> read_findings(const Subject& subject) {
   std::vector<Finding> findings;
   for (const auto check :
        {check_processor, check_cpus, check_cpu_quota, check_frequency, check_memory,
-        check_shared_memory, check_huge_pages, check_address_space, check_locked_memory,
-        check_open_files, check_ptrace, check_kernel_release, check_container, check_network}) {
+        check_huge_pages, check_address_space, check_locked_memory, check_open_files,
+        check_kernel_release, check_container, check_network}) {
     findings.push_back(check(subject));
   }
   return findings;
