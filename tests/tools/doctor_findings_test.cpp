@@ -235,26 +235,6 @@ const std::vector<Check> checks = {
      {{"proc/sys/kernel/osrelease", "4.18.0-372.el8\n"}},
      Level::problem},
 
-    {check_container, {1, 1}, {}, Level::ok},
-    {check_container,
-     {1, 1},
-     {{"proc/1/environ", std::string("HOME=/root\0container=podman\0", 28)}},
-     Level::note,
-     {{"container", true}},
-     "container=podman"},
-    {check_container,
-     {1, 1},
-     {{"proc/self/cgroup", "0::/kubepods/pod1\n"}},
-     Level::note,
-     {{"container", true}},
-     "kubepods"},
-    {check_container,
-     {1, 1},
-     {{".dockerenv", ""}},
-     Level::note,
-     {{"container", true}},
-     "/.dockerenv"},
-
     {check_network, {1, 1}, {}, Level::note},
     {check_network,
      {1, 1},
@@ -410,11 +390,10 @@ TEST_F(DoctorFindingsTest, KnowsThatNoJobRunsOnlyOfLinksThatWereAllMeasured) {
 
 TEST_F(DoctorFindingsTest, HasASectionOfTheDocumentsForEachCheck) {
   const std::set<std::string> known = {
-      "reach",          "processor",  "cpus",          "cpu_quota",     "frequency",
-      "memory",         "huge_pages", "address_space", "locked_memory", "open_files",
-      "kernel_release", "container",  "network",       "kernel",        "kernels_together",
-      "link_shm",       "link_ofi",   "link_tcp",      "link_ucx",      "link_between",
-      "clocks"};
+      "reach",          "processor",  "cpus",          "cpu_quota",        "frequency",
+      "memory",         "huge_pages", "address_space", "locked_memory",    "open_files",
+      "kernel_release", "network",    "kernel",        "kernels_together", "link_shm",
+      "link_ofi",       "link_tcp",   "link_ucx",      "link_between",     "clocks"};
   for (const Finding& finding : read_findings(subject_)) {
     EXPECT_TRUE(known.contains(finding.check)) << finding.check;
   }

@@ -63,7 +63,6 @@ void choose_placement(Subject& subject);
 [[nodiscard]] Finding check_cpu_quota(const Subject& subject);
 [[nodiscard]] Finding check_frequency(const Subject& subject);
 [[nodiscard]] Finding check_kernel_release(const Subject& subject);
-[[nodiscard]] Finding check_container(const Subject& subject);
 [[nodiscard]] Finding check_open_files(const Subject& subject);
 [[nodiscard]] Finding check_address_space(const Subject& subject);
 [[nodiscard]] Finding check_locked_memory(const Subject& subject);

@@ -1,4 +1,4 @@
-// Checks of what surrounds a process: the kernel, a container, its limits, its memory and the
+// Checks of what surrounds a process: the kernel, its limits, its memory and the
 // network interfaces of the host.
 //
 // Each check reads one thing and knows what Rondo needs of it: the numbers here are those that the
@@ -10,7 +10,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 #include <rondo/transport/launcher.hpp>
 
@@ -57,26 +56,6 @@ Facts as_fact(const std::optional<std::int64_t>& number) {
 
 std::string limit_text(const std::optional<std::int64_t>& limit) {
   return limit ? std::to_string(*limit) : "unlimited";
-}
-
-// A hint at a container, or at a job's own group; empty when nothing tells of one.
-std::string container_hint(const fs::path& root) {
-  std::error_code none;
-  for (const char* mark : {".dockerenv", "run/.containerenv", "singularity", ".singularity.d"}) {
-    if (fs::exists(root / mark, none)) return std::string("/") + mark;
-  }
-  std::ifstream groups(root / "proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    for (const char* word : {"docker", "kubepods", "containerd", "libpod", "lxc"}) {
-      if (line.find(word) != std::string::npos) return "'" + line + "' in /proc/self/cgroup";
-    }
-  }
-  // The first process of a container has the variable; that of a machine does not.
-  std::ifstream first(root / "proc/1/environ");
-  for (std::string entry; std::getline(first, entry, '\0');) {
-    if (entry.starts_with("container=")) return entry + " in /proc/1/environ";
-  }
-  return {};
 }
 
 // The speed of a network interface, and how it is called in the report.
@@ -136,24 +115,6 @@ Finding check_kernel_release(const Subject& subject) {
     finding.level = Level::problem;
     finding.means = "Ranks watch each other through pidfds, which Linux has since 5.3.";
     finding.advice = "Use a newer kernel.";
-  }
-  return finding;
-}
-
-Finding check_container(const Subject& subject) {
-  const std::string hint = container_hint(subject.root);
-  Finding finding{.check = "container"};
-  finding.found = hint.empty() ? "no sign of a container" : "this is a container: " + hint;
-  finding.source = "/.dockerenv, /run/.containerenv, /proc/self/cgroup, /proc/1/environ";
-  finding.values = {{"container", !hint.empty()}, {"hint", hint}};
-  if (!hint.empty()) {
-    finding.level = Level::note;
-    finding.means =
-        "Memory, CPUs, locked memory and devices are what the container was given, not "
-        "what the machine has.";
-    finding.advice =
-        "If a limit is too low, raise it where the container is started, as in "
-        "docker run --ulimit memlock=-1 --cpuset-cpus 0-7.";
   }
   return finding;
 }
@@ -241,7 +202,7 @@ Finding check_locked_memory(const Subject& subject) {
   if (rdma) {
     finding.advice =
         "Set ulimit -l unlimited (memlock in /etc/security/limits.conf, "
-        "LimitMEMLOCK=infinity of slurmd's or sshd's service).";
+        "LimitMEMLOCK=infinity of slurmd's or sshd's service, docker run --ulimit memlock=-1).";
   }
   return finding;
 }
@@ -323,10 +284,9 @@ Finding check_network(const Subject& subject) {
 
 std::vector<Finding> read_findings(const Subject& subject) {
   std::vector<Finding> findings;
-  for (const auto check :
-       {check_processor, check_cpus, check_cpu_quota, check_frequency, check_memory,
-        check_huge_pages, check_address_space, check_locked_memory, check_open_files,
-        check_kernel_release, check_container, check_network}) {
+  for (const auto check : {check_processor, check_cpus, check_cpu_quota, check_frequency,
+                           check_memory, check_huge_pages, check_address_space, check_locked_memory,
+                           check_open_files, check_kernel_release, check_network}) {
     findings.push_back(check(subject));
   }
   return findings;
