@@ -117,7 +117,7 @@ const std::vector<Check> checks = {
     {check_cpus, {5, 1}, cpus_of_four, Level::warning},
     {check_cpus, {3, 2}, {}, Level::problem, {{"ranks", 3}}, "3 ranks x 2 threads need 6 cores"},
 
-    // Of version two, in a group around; of version one; and none.
+    // Version two, in a group around; version one; none.
     {check_cpu_quota,
      {2, 1},
      {{"proc/self/cgroup", "0::/job/step\n"},
