@@ -1,6 +1,5 @@
-// `rondo bench model` as a program, and what `rondo report` makes of its numbers.
+// `rondo bench model` as a program.
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -9,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "support/program.hpp"
-#include "support/scratch_folder.hpp"
 #include "tools/runs.hpp"
 
 namespace rondo::test::bench_model_test {
@@ -42,8 +40,7 @@ TEST(BenchModelTest, TimesAStepOfAllRanks) {
   EXPECT_FALSE(step.contains("kernels"));
 }
 
-TEST(BenchModelTest, TimesEachKernelAndTheReportShowsThem) {
-  const ScratchFolder folder;
+TEST(BenchModelTest, TimesEachKernel) {
   const Ended ended = bench_model({"--primitives", "--format", "json"});
   ASSERT_EQ(ended.status, 0) << ended.err;
   const auto sum = Json::parse(ended.out);
@@ -57,13 +54,6 @@ TEST(BenchModelTest, TimesEachKernelAndTheReportShowsThem) {
 
   EXPECT_NEAR(sum["microseconds"].get<double>(), microseconds, 1e-6 * microseconds);
   EXPECT_THAT(layers, AllOf(Contains("conv1"), Contains("fc3")));
-
-  const std::string page = folder.path() / "page.html";
-  const Ended reported = rondo({"report", "--out", page, folder.write("kernels.json", ended.out)});
-  ASSERT_EQ(reported.status, 0) << reported.err;
-  EXPECT_EQ(reported.err, "");
-  EXPECT_THAT(text_of(page), AllOf(HasSubstr("Measured by rondo bench model --primitives."),
-                                   HasSubstr("\"conv1\"")));
 }
 
 TEST(BenchModelTest, SaysInALineWhatItHasMeasured) {

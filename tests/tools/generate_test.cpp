@@ -1,10 +1,11 @@
-// Completion scripts and manual pages: that shells and formatters take them, and that they and the
+// Completion and manual pages: that shells and formatters take them, and that they and the
 // documents know the same commands as the program.
 
 #include <filesystem>
 #include <regex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,11 +20,10 @@ namespace rondo::test::generate_test {
 namespace {
 
 using testing::AllOf;
-using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-using testing::UnorderedElementsAre;
+using testing::UnorderedElementsAreArray;
 
 bool in_path(const std::string& program) {
   return Program({"sh", "-c", "command -v " + program}).wait().status == 0;
@@ -43,93 +43,85 @@ std::set<std::string> commands_in_help(const Words& command) {
   return names;
 }
 
-// In a folder with the files run.toml, other.txt and a folder runs.
-class BashTest : public testing::Test {
+// Words behind the program's name, and those that may stand in place of its last word, in a
+// folder with the files run.toml, other.txt and a folder runs.
+const std::vector<std::pair<Words, Words>> typed = {
+    {{"tr"}, {"train"}},
+    {{"gen"}, {}},
+    {{"bench", "allr"}, {"allreduce"}},
+    {{"train", "--memory"}, {"--memory-limit"}},
+    {{"bench", "allreduce", "--lim"}, {"--limit"}},
+    {{"--ver"}, {"--version"}},
+    {{"run", "--pa"}, {}},  // hidden
+    {{"info", "--format", ""}, {"text", "json"}},
+    {{"info", "--format", "=", "j"}, {"json"}},
+    {{"info", "--format=j"}, {"--format=json"}},
+    {{"bench", "allreduce", "--format", "="}, {"table", "csv", "json"}},
+    {{"train", "ru"}, {"run.toml", "runs"}},
+    {{"train", "--out", ""}, {"runs"}},
+    {{"train", "-n", ""}, {}},
+    {{"run", "-n", "2", "--", "oth"}, {"other.txt"}},
+    {{"run", "--", "program", "--fo"}, {}}};
+
+class CompletionTest : public testing::Test {
  protected:
-  BashTest() {
-    script_ = folder_.write("script.bash", rondo({"generate", "bash"}).out).string();
-    std::filesystem::create_directories(folder_.path() / "here/runs");
-    folder_.write("here/run.toml", "");
-    folder_.write("here/other.txt", "");
+  CompletionTest() {
+    std::filesystem::create_directories(folder_.path() / "runs");
+    folder_.write("run.toml", "");
+    folder_.write("other.txt", "");
   }
 
-  // The words that bash offers for the last of `words`.
-  [[nodiscard]] Words complete(const Words& words) const {
-    std::string line;
-    for (const std::string& word : words) line += "'" + word + "' ";
-    const std::string text = "cd " + (folder_.path() / "here").string() + " && source " + script_ +
-                             " && COMP_WORDS=(" + line +
-                             ") && COMP_CWORD=" + std::to_string(words.size() - 1) +
-                             " && _rondo && printf '%s\\n' \"${COMPREPLY[@]}\"";
-    const Ended ended = Program({"bash", "-c", text}).wait();
+  // The output of `shell` when it runs `text` in the folder, behind the script of this name.
+  [[nodiscard]] std::string in(const Words& shell, const std::string& script,
+                               const std::string& text) const {
+    const auto path = sources() / "tools/completion" / script;
+    const std::string before =
+        "cd '" + folder_.path().string() + "'; source '" + path.string() + "'; ";
+    const Ended ended =
+        Program(joined(shell, {before + text}), {{"HOME", folder_.path().string()}}).wait();
     EXPECT_THAT(ended.err, IsEmpty());
-    Words offered = lines(ended.out);
+    return ended.out;
+  }
+  [[nodiscard]] Words in_bash(const Words& words) const {
+    std::string line = "'" + rondo_path() + "'";
+    for (const std::string& word : words) line += " '" + word + "'";
+    Words offered =
+        lines(in({"bash", "-c"}, "rondo.bash",
+                 "COMP_WORDS=(" + line + "); COMP_CWORD=" + std::to_string(words.size()) +
+                     "; _rondo; printf '%s\\n' \"${COMPREPLY[@]}\""));
     std::erase(offered, "");
     return offered;
   }
 
  private:
   ScratchFolder folder_;
-  std::string script_;
 };
 
-TEST_F(BashTest, CompletesCommands) {
-  EXPECT_THAT(complete({"rondo", "tr"}), UnorderedElementsAre("train"));
-  EXPECT_THAT(complete({"rondo", "bench", "allr"}), UnorderedElementsAre("allreduce"));
-  const Words all = complete({"rondo", ""});
+TEST_F(CompletionTest, WorksInBash) {
+  for (const auto& [words, offered] : typed) {
+    EXPECT_THAT(in_bash(words), UnorderedElementsAreArray(offered)) << words.back();
+  }
+  const Words all = in_bash({""});
   EXPECT_EQ(std::set<std::string>(all.begin(), all.end()), commands_in_help({}));
-  EXPECT_THAT(all, Not(Contains("generate")));
 }
 
-TEST_F(BashTest, CompletesOptions) {
-  EXPECT_THAT(complete({"rondo", "train", "--memory"}), UnorderedElementsAre("--memory-limit"));
-  EXPECT_THAT(complete({"rondo", "bench", "allreduce", "--lim"}), UnorderedElementsAre("--limit"));
-  EXPECT_THAT(complete({"rondo", "--ver"}), UnorderedElementsAre("--version"));
-  // Neither that of a hidden option.
-  EXPECT_THAT(complete({"rondo", "run", "--pa"}), IsEmpty());
-}
-
-TEST_F(BashTest, CompletesChoices) {
-  EXPECT_THAT(complete({"rondo", "info", "--format", ""}), UnorderedElementsAre("text", "json"));
-  EXPECT_THAT(complete({"rondo", "info", "--format", "=", "j"}), UnorderedElementsAre("json"));
-  EXPECT_THAT(complete({"rondo", "bench", "allreduce", "--format", "="}),
-              UnorderedElementsAre("table", "csv", "json"));
-}
-
-TEST_F(BashTest, CompletesFilesAndFolders) {
-  EXPECT_THAT(complete({"rondo", "train", "ru"}), UnorderedElementsAre("run.toml", "runs"));
-  EXPECT_THAT(complete({"rondo", "train", "--out", ""}), UnorderedElementsAre("runs"));
-  EXPECT_THAT(complete({"rondo", "train", "-n", ""}), IsEmpty());
-  EXPECT_THAT(complete({"rondo", "run", "-n", "2", "--", "oth"}),
-              UnorderedElementsAre("other.txt"));
-  EXPECT_THAT(complete({"rondo", "run", "--", "program", "--fo"}), IsEmpty());
-}
-
-TEST(CompletionTest, IsValidInZsh) {
+TEST_F(CompletionTest, IsValidInZsh) {
   if (!in_path("zsh")) GTEST_SKIP() << "left out: there is no zsh";
-  const ScratchFolder folder;
-  const auto script = folder.write("_rondo", rondo({"generate", "zsh"}).out).string();
-  const Ended ended = Program({"zsh", "-n", script}).wait();
-  EXPECT_EQ(ended.status, 0) << ended.err;
+  const auto script = sources() / "tools/completion/_rondo";
+  EXPECT_EQ(Program({"zsh", "-n", script.string()}).wait().status, 0);
 }
 
-TEST(CompletionTest, WorksInFish) {
+TEST_F(CompletionTest, WorksInFish) {
   if (!in_path("fish")) GTEST_SKIP() << "left out: there is no fish";
-  const ScratchFolder folder;
-  const auto script = folder.write("rondo.fish", rondo({"generate", "fish"}).out).string();
   const auto complete = [&](const std::string& line) {
-    const Ended ended =
-        Program({"fish", "--no-config", "-c", "source " + script + "; complete -C '" + line + "'"},
-                {{"HOME", folder.path().string()}})
-            .wait();
-    EXPECT_THAT(ended.err, IsEmpty());
-    return ended.out;
+    return in({"fish", "--no-config", "-c"}, "rondo.fish",
+              "complete -C '" + rondo_path() + " " + line + "'");
   };
-  EXPECT_THAT(complete("rondo tra"), HasSubstr("train\t"));
-  EXPECT_THAT(complete("rondo info --format "), AllOf(HasSubstr("text"), HasSubstr("json")));
-  EXPECT_THAT(complete("rondo bench al"), AllOf(HasSubstr("allreduce"), Not(HasSubstr("train"))));
-  EXPECT_THAT(complete("rondo bench allreduce --lim"), HasSubstr("--limit"));
-  EXPECT_THAT(complete("rondo "), Not(HasSubstr("generate")));
+  EXPECT_THAT(complete("tra"), HasSubstr("train\t"));
+  EXPECT_THAT(complete("info --format "), AllOf(HasSubstr("text"), HasSubstr("json")));
+  EXPECT_THAT(complete("info --format=j"), HasSubstr("--format=json"));
+  EXPECT_THAT(complete("train ru"), AllOf(HasSubstr("run.toml"), HasSubstr("runs/")));
+  EXPECT_THAT(complete(""), AllOf(HasSubstr("bench"), Not(HasSubstr("generate"))));
 }
 
 // Pages of all commands that help lists, with no more and no less.
@@ -139,7 +131,7 @@ class PagesTest : public testing::Test {
     add("rondo");
     for (const std::string& command : commands_in_help({})) add("rondo-" + command);
     for (const std::string& command : commands_in_help({"bench"})) add("rondo-bench-" + command);
-    ended_ = rondo(joined({"generate", "man"}, files_));
+    ended_ = rondo(joined({"generate"}, files_));
   }
 
   void add(const std::string& page) { files_.push_back((folder_.path() / (page + ".1")).string()); }
@@ -160,9 +152,9 @@ TEST_F(PagesTest, AreThereForEveryCommand) {
 }
 
 TEST_F(PagesTest, AreRefusedWhereTheListIsWrong) {
-  expect_refused(rondo(joined({"generate", "man"}, {files_.begin() + 1, files_.end()})), 2,
+  expect_refused(rondo(joined({"generate"}, {files_.begin() + 1, files_.end()})), 2,
                  "rondo.1 is missing among the pages");
-  expect_refused(rondo({"generate", "man", "rondo-walk.1"}), 2, "page of no command");
+  expect_refused(rondo({"generate", "rondo-walk.1"}), 2, "page of no command");
 }
 
 TEST_F(PagesTest, AreFormattedWithoutWarnings) {
@@ -198,7 +190,11 @@ TEST(DocumentsTest, NameEveryCommandAndNoOther) {
 
 // Every option that the documents of a command name exists somewhere in the program.
 TEST(DocumentsTest, NameOnlyOptionsThatExist) {
-  const std::string known = rondo({"generate", "bash"}).out;
+  std::string known = rondo({"--help"}).out;
+  for (const std::string& command : commands_in_help({})) known += rondo({command, "--help"}).out;
+  for (const std::string& command : commands_in_help({"bench"})) {
+    known += rondo({"bench", command, "--help"}).out;
+  }
   const std::string text = text_of(sources() / "docs/command-line.md");
   const std::regex option("`(--[a-z][a-z-]+)");
   for (auto it = std::sregex_iterator(text.begin(), text.end(), option);

@@ -16,8 +16,9 @@ namespace rondo::tools {
 
 /// The arguments of this process, without its name.
 struct CommandLine {
-  std::vector<std::string> own = {};            ///< what this program reads
-  std::vector<std::string> behind_dashes = {};  ///< of `run`: the program that it starts
+  std::vector<std::string> own = {};  ///< what this program reads
+  std::vector<std::string> behind_dashes =
+      {};  ///< of `run`: the program that it starts; or of `complete`
 };
 
 /// Names that an option accepts and what they mean, in the order in which help lists them.

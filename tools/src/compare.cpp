@@ -280,10 +280,7 @@ void refuse_repeated(std::vector<std::int64_t> seeds) {
 
 int run_compare(const CompareOptions& options) {
   // Under another launcher every rank would start ranks of its own.
-  if (is_rank()) {
-    let_speak(Speaker::first_of_host);  // all ranks fail here
-    throw UsageError("rondo compare starts ranks of its own; start it without a launcher");
-  }
+  refuse_to_be_rank("rondo compare");
   CompareRequest request = options.request;
   refuse_what_is_read_once(request.training.config);
   if (request.seeds.empty()) {

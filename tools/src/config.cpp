@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,6 +21,7 @@
 #include <rondo/train/model.hpp>
 
 #include "command.hpp"
+#include "compare/runs.hpp"
 #include "failure.hpp"
 #include "options.hpp"
 
@@ -109,23 +109,11 @@ train::Experiment usual_experiment(const std::string& name) {
   return experiment;
 }
 
-// "key = value" of every key, by "section.key".
-std::map<std::string, std::string> lines_of(const train::Experiment& experiment) {
-  std::map<std::string, std::string> lines;
-  std::istringstream text(to_toml(experiment));
-  std::string section;
-  for (std::string line; std::getline(text, line);) {
-    if (line.starts_with('[')) section = line.substr(1, line.size() - 2);
-    const std::size_t equals = line.find(" = ");
-    if (equals != std::string::npos) lines[section + "." + line.substr(0, equals)] = line;
-  }
-  return lines;
-}
-
 // Lines of to_toml() with comments behind them: their values are those of the Experiment, whatever
 // the list above says.
 std::string commented_text(const train::Experiment& experiment) {
-  const auto lines = lines_of(experiment);
+  const auto keys = keys_of(to_toml(experiment));
+  const std::map<std::string, std::string> values(keys.begin(), keys.end());
   std::string text = fmt::format(
       "# {0} on made-up images. Keys behind a # have the defaults that are shown; all keys are\n"
       "# listed by rondo config, and explained in docs/configuration.md.\n"
@@ -137,7 +125,8 @@ std::string commented_text(const train::Experiment& experiment) {
     if (key.section != section) text += fmt::format("\n[{}]\n", key.section);
     section = key.section;
     // A key that the program no longer has ends it here: at() throws.
-    const std::string& line = lines.at(fmt::format("{}.{}", key.section, key.name));
+    const std::string line =
+        fmt::format("{} = {}", key.name, values.at(fmt::format("{}.{}", key.section, key.name)));
     text += fmt::format("{}{:<{}}  # {}\n", key.form == set ? "" : "# ", line,
                         key.form == set ? 30 : 28, key.text);
   }

@@ -137,52 +137,29 @@ HostAnswer answer_in(const std::string& text) {
   return answer;
 }
 
+// Only versions that are equal can work together.
 Finding check_reach(const HostAnswer& answer, const Captured& captured, const HostsRequest& hosts,
                     const std::string& name) {
   Finding finding{.check = "reach"};
   finding.found = "answers, with version " + answer.version;
   finding.source = "the agent: " + hosts.agent;
   finding.values = {{"reached", !answer.version.empty()}, {"version", answer.version}};
-  if (answer.report) return finding;
+  const bool same = answer.version == RONDO_VERSION;
+  if (same && answer.report) return finding;
   finding.level = Level::problem;
-  finding.found = captured.cause_behind_agent();
-  finding.advice = fmt::format("Try: {} {} {} --version", hosts.agent, name, own_path());
   if (answer.version.empty()) {
+    finding.found = captured.cause();
     finding.means = "No rank can be started there.";
-    return finding;
-  }
-  if (answer.version == RONDO_VERSION) {
+    finding.advice = fmt::format("Try: {} {} {} --version", hosts.agent, name, own_path());
+  } else if (same) {
+    finding.found = captured.cause();
     finding.means = "rondo is there, but rondo doctor did not end well.";
     finding.advice = "Run rondo doctor on that host.";
-    return finding;
+  } else {
+    finding.means = fmt::format(
+        "This host has {}; ranks of several versions refuse to work together.", RONDO_VERSION);
+    finding.advice = "Install the same version on all hosts.";
   }
-  finding.means = fmt::format("Its version {} answers, but not as version {} does.", answer.version,
-                              RONDO_VERSION);
-  finding.advice = "Install the same version on all hosts.";
-  return finding;
-}
-
-// Only versions that are equal can work together.
-Finding check_versions(const std::vector<std::string>& names,
-                       const std::vector<HostAnswer>& answers) {
-  Finding finding{.check = "versions"};
-  finding.source = "rondo --version on each host";
-  std::vector<std::string> others;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const std::string& version = answers[i].version;
-    finding.values.emplace_back(names[i], fact_if(!version.empty(), version));
-    if (!version.empty() && version != RONDO_VERSION) {
-      others.push_back(fmt::format("{} has {}", names[i], version));
-    }
-  }
-  finding.found = fmt::format("all have {}", RONDO_VERSION);
-  const bool none = std::ranges::all_of(answers, &std::string::empty, &HostAnswer::version);
-  if (none) finding.found = "no host has told its version";
-  if (others.empty()) return finding;
-  finding.level = Level::problem;
-  finding.found = fmt::format("{}, and this host has {}", fmt::join(others, ", "), RONDO_VERSION);
-  finding.means = "Ranks of several versions refuse to work together.";
-  finding.advice = "Install the same version on all hosts.";
   return finding;
 }
 
@@ -208,17 +185,15 @@ int examine_hosts(const DoctorOptions& options) {
   const std::vector<Captured> captured = capture(commands, host_deadline);
   HostsRequest able = options.hosts;
   able.names.clear();
-  std::vector<HostAnswer> answers;
   std::vector<Finding> reports;
   for (std::size_t i = 0; i < captured.size(); ++i) {
     const std::string& name = options.hosts.names[i];
-    answers.push_back(answer_in(captured[i].out));
-    const auto findings = findings_of(name, answers[i], captured[i], options.hosts);
+    const HostAnswer answer = answer_in(captured[i].out);
+    const auto findings = findings_of(name, answer, captured[i], options.hosts);
     reporter.add(findings);
     reports.insert(reports.end(), findings.begin(), findings.end());
-    if (answers[i].report && answers[i].version == RONDO_VERSION) able.names.push_back(name);
+    if (answer.report && answer.version == RONDO_VERSION) able.names.push_back(name);
   }
-  reporter.add({check_versions(options.hosts.names, answers)});
   if (able.names.size() > 1 && !options.facts_only) reporter.add(check_between(able, reports));
   return reporter.finish();
 }

@@ -165,10 +165,7 @@ int run_sweep(const TrainRequest& request, const Training& training, const fs::p
 }
 
 int find_rate(const FindRateOptions& options) {
-  if (is_rank()) {
-    let_speak(Speaker::first_of_host);  // all ranks fail here
-    throw UsageError("rondo find-rate starts ranks of its own; start it without a launcher");
-  }
+  refuse_to_be_rank("rondo find-rate");
   TrainRequest request = options.training;
   refuse_what_is_read_once(request.config);
   request.sweep = true;

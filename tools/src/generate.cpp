@@ -1,5 +1,5 @@
-// `rondo generate`: completion scripts and manual pages, made of the program's own options, for the
-// build, which installs them. Users have no need of it, so help does not show it.
+// `rondo complete` for the shells' completion and `rondo generate` for the manual pages, both made
+// of the program's own options. Users have no need of them, so help does not show them.
 //
 // The build has to name all files that it installs. It names every page here, and a page that is
 // missing, or of no command, ends the build.
@@ -18,13 +18,6 @@
 
 namespace rondo::tools {
 namespace {
-
-enum class Generated { bash, zsh, fish, pages };
-
-const Choices<Generated> generated_kinds = {{"bash", Generated::bash},
-                                            {"zsh", Generated::zsh},
-                                            {"fish", Generated::fish},
-                                            {"man", Generated::pages}};
 
 struct Page {
   std::string file = {};  // "rondo-bench-tune.1"
@@ -60,22 +53,20 @@ void write_pages(const CommandDescription& program, const std::vector<std::strin
 }  // namespace
 
 void add_generate(Command& root) {
-  Command generate = root.add("generate", "Write completion scripts and manual pages");
-  generate.hidden();
-  auto kind = std::make_shared<Generated>(Generated::bash);
-  auto files = std::make_shared<std::vector<std::string>>();
-  generate.choice("kind", *kind, generated_kinds, "What to write").required();
-  generate.option("files FILE...", *files, "The manual pages, by their names");
-  generate.does([kind, files, root](const CommandLine& /*line*/) {
-    const CommandDescription program = root.describe();
-    if (*kind == Generated::pages) {
-      write_pages(program, *files);
-    } else {
-      const auto script = *kind == Generated::bash  ? bash_completion
-                          : *kind == Generated::zsh ? zsh_completion
-                                                    : fish_completion;
-      fmt::print("{}", script(program));
+  Command complete = root.add("complete", "Say what may come next on a command line");
+  complete.hidden();
+  complete.does([root](const CommandLine& line) {
+    for (const std::string& offer : offers_for(root.describe(), line.behind_dashes)) {
+      fmt::print("{}\n", offer);
     }
+    return exit_done;
+  });
+  Command generate = root.add("generate", "Write manual pages");
+  generate.hidden();
+  auto files = std::make_shared<std::vector<std::string>>();
+  generate.option("files FILE...", *files, "The manual pages, by their names").required();
+  generate.does([files, root](const CommandLine& /*line*/) {
+    write_pages(root.describe(), *files);
     return exit_done;
   });
 }

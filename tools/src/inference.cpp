@@ -89,17 +89,11 @@ int evaluate_as_rank(const EvalRequest& request, const Trained& trained) {
 }
 
 // A mistake is found before ranks start, and is said once.
-int run_eval(EvalRequest request, const CommandLine& line) {
+int run_eval(const EvalRequest& request, const CommandLine& line) {
   let_speak(Speaker::first_of_host);
-  PlacementRequest& placement = request.launch.placement;
   const Trained trained = find_trained(request.trained);
-  // The launcher starts this program again, once for each rank.
-  if (is_rank()) {
-    refuse_other_job(placement.ranks, {});
-    return evaluate_as_rank(request, trained);
-  }
-  if (placement.ranks == 0) placement.ranks = 1;
-  return launch_again(line, place(read_machine(), placement), request.launch);
+  return launch_or_be_rank(line, request.launch, 1,
+                           [&] { return evaluate_as_rank(request, trained); });
 }
 
 struct PredictRequest {

@@ -34,15 +34,16 @@ namespace {
 
 constexpr const char* output_is_lost = "cannot write to standard output";
 
-// The arguments behind the first "--" of `rondo run` belong to the program that it starts; CLI11
-// never sees them.
+// The arguments behind the first "--" of `rondo run` belong to the program that it starts, and
+// those of `rondo complete` to a command line that is being typed; CLI11 never sees them.
 CommandLine split(int argc, char** argv) {
   CommandLine line;
   bool behind = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    // Only of `rondo run`: elsewhere "--" has its usual meaning.
-    if (!behind && argument == "--" && !line.own.empty() && line.own.front() == "run") {
+    // Elsewhere "--" has its usual meaning.
+    if (!behind && argument == "--" && !line.own.empty() &&
+        (line.own.front() == "run" || line.own.front() == "complete")) {
       behind = true;
     } else {
       (behind ? line.behind_dashes : line.own).emplace_back(argument);

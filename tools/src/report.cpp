@@ -1,6 +1,6 @@
-// `rondo report`: one HTML page about runs, comparisons and plans, for a browser without network.
+// `rondo report`: one HTML page about runs and comparisons, for a browser without network.
 //
-// What is asked for may be damaged or of another version: read_sources() collects what it could not
+// What is asked for may be damaged or of another version: read_runs() collects what it could not
 // use as problems, and the page and stderr show them beside what there is.
 
 #include <fmt/format.h>
@@ -50,29 +50,25 @@ std::string title_of(const std::vector<std::string>& paths) {
 int run_report(const ReportOptions& options) {
   const fs::path out = output_of(options);
   expect_output(out);  // said before anything is read
-  const ReportSources sources = read_sources({options.paths.begin(), options.paths.end()});
-  const nlohmann::json data = page_data(title_of(options.paths), sources);
+  const std::vector<ReportedRun> runs = read_runs({options.paths.begin(), options.paths.end()});
+  const nlohmann::json data = page_data(title_of(options.paths), runs);
   replace_file(out, page_of(data), "choose another file with --out");
   for (const auto& problem : data["problems"]) {
     say("rondo: {}\n", printable(problem.get<std::string>()));
   }
   // The answer is worth more than the page to whoever reads a log.
-  if (data.contains("advice")) {
-    fmt::print("{}\n", printable(data["advice"]["answer"].get<std::string>()));
-  }
-  fmt::print("{}\n", out.string());
+  fmt::print("{}\n{}\n", printable(data["advice"]["answer"].get<std::string>()), out.string());
   return exit_done;
 }
 
 }  // namespace
 
 void add_report(Command& root) {
-  Command report = root.add("report", "Make an HTML page about runs, comparisons and plans");
+  Command report = root.add("report", "Make an HTML page about runs and comparisons");
   auto options = std::make_shared<ReportOptions>();
   report
       .option("paths PATH...", options->paths,
-              "Run directories, directories of rondo compare, compare.csv, or JSON of rondo plan, "
-              "bench model, find-rate or train --profile")
+              "Run directories, and directories of rondo compare or of other runs")
       .required();
   report.option("-o,--out FILE", options->out,
                 "The page (default: report.html in the one directory, else in this one)");

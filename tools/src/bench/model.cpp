@@ -152,18 +152,13 @@ void refuse_precision(tensor::DataType precision) {
   }
 }
 
-int run_model(ModelOptions options, const CommandLine& line) {
+int run_model(const ModelOptions& options, const CommandLine& line) {
   let_speak(Speaker::first_of_host);
-  PlacementRequest& placement = options.launch.placement;
   // Launcher and ranks both check: a rank may have been started by another launcher.
   const train::Model model = model_of(options);
   refuse_precision(options.precision);
-  if (is_rank()) {
-    refuse_other_job(placement.ranks, {});
-    return measure_as_rank(options, model);
-  }
-  if (placement.ranks == 0) placement.ranks = 1;
-  return launch_again(line, place(read_machine(), placement), options.launch);
+  return launch_or_be_rank(line, options.launch, 1,
+                           [&] { return measure_as_rank(options, model); });
 }
 
 }  // namespace

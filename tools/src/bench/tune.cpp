@@ -284,17 +284,6 @@ int tune_as_rank(const TuneOptions& options) {
   return exit_done;
 }
 
-int run_tune(TuneOptions options, const CommandLine& line) {
-  let_speak(Speaker::first_of_host);
-  PlacementRequest& placement = options.launch.placement;
-  if (is_rank()) {
-    refuse_other_job(placement.ranks, options.launch.fabric);
-    return tune_as_rank(options);
-  }
-  if (placement.ranks == 0) placement.ranks = 2;
-  return launch_again(line, place(read_machine(), placement), options.launch);
-}
-
 }  // namespace
 
 // Neighbouring sizes with the same algorithm become one entry.
@@ -370,7 +359,9 @@ void add_bench_tune(Command& bench) {
   command.footer(
       R"(Two ranks unless -n says otherwise. The table is for [transport] allreduce in the
 configuration, or --algorithms of bench allreduce.)");
-  command.does([options](const CommandLine& line) { return run_tune(*options, line); });
+  command.does([options](const CommandLine& line) {
+    return launch_or_be_rank(line, options->launch, 2, [&] { return tune_as_rank(*options); });
+  });
 }
 
 }  // namespace rondo::tools

@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include "machine.hpp"
@@ -21,27 +20,25 @@ enum class Level {
   problem,  ///< something does not work
 };
 
-/// A value of a finding, for programs; monostate: not known.
-using Fact = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
+/// The values of a finding for programs, or one of them; null: not known.
+using Facts = nlohmann::ordered_json;
 
-/// `value`, or nothing where it is not known.
+/// `value`, or null where it is not known.
 template <class T>
-[[nodiscard]] Fact fact_if(bool known, T value) {
-  Fact fact;
-  if (known) fact = std::move(value);
-  return fact;
+[[nodiscard]] Facts fact_if(bool known, T value) {
+  return known ? Facts(value) : Facts();
 }
 
 /// The result of one check of `rondo doctor`.
 struct Finding {
   std::string check = {};  ///< its name, which is stable, and names its section of the documents
   Level level = Level::ok;
-  std::string found = {};   ///< the value, for people
-  std::string source = {};  ///< where it was read, or how it was measured
-  std::string means = {};   ///< one or two sentences
-  std::string advice = {};  ///< one sentence; empty: nothing needs to be done
-  std::vector<std::pair<std::string, Fact>> values = {};  ///< under names that are stable
-  std::string host = {};                                  ///< where it was found; empty: here
+  std::string found = {};          ///< the value, for people
+  std::string source = {};         ///< where it was read, or how it was measured
+  std::string means = {};          ///< one or two sentences
+  std::string advice = {};         ///< one sentence; empty: nothing needs to be done
+  Facts values = Facts::object();  ///< under names that are stable
+  std::string host = {};           ///< where it was found; empty: here
 };
 
 /// What is examined.
@@ -66,13 +63,10 @@ void choose_placement(Subject& subject);
 [[nodiscard]] Finding check_cpu_quota(const Subject& subject);
 [[nodiscard]] Finding check_frequency(const Subject& subject);
 [[nodiscard]] Finding check_kernel_release(const Subject& subject);
-[[nodiscard]] Finding check_container(const Subject& subject);
 [[nodiscard]] Finding check_open_files(const Subject& subject);
 [[nodiscard]] Finding check_address_space(const Subject& subject);
 [[nodiscard]] Finding check_locked_memory(const Subject& subject);
-[[nodiscard]] Finding check_ptrace(const Subject& subject);
 [[nodiscard]] Finding check_memory(const Subject& subject);
-[[nodiscard]] Finding check_shared_memory(const Subject& subject);
 [[nodiscard]] Finding check_huge_pages(const Subject& subject);
 [[nodiscard]] Finding check_network(const Subject& subject);
 

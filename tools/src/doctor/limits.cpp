@@ -1,4 +1,4 @@
-// Checks of what surrounds a process: the kernel, a container, its limits, its memory and the
+// Checks of what surrounds a process: the kernel, its limits, its memory and the
 // network interfaces of the host.
 //
 // Each check reads one thing and knows what Rondo needs of it: the numbers here are those that the
@@ -10,8 +10,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include <rondo/transport/launcher.hpp>
 
@@ -52,58 +50,12 @@ std::vector<std::string> entries_of(const fs::path& root, const std::string& fol
   return names;
 }
 
-Fact as_fact(const std::optional<std::int64_t>& number) {
+Facts as_fact(const std::optional<std::int64_t>& number) {
   return fact_if(number.has_value(), number.value_or(0));
 }
 
 std::string limit_text(const std::optional<std::int64_t>& limit) {
   return limit ? std::to_string(*limit) : "unlimited";
-}
-
-// A hint at a container, or at a job's own group; empty when nothing tells of one.
-std::string container_hint(const fs::path& root) {
-  std::error_code none;
-  for (const char* mark : {".dockerenv", "run/.containerenv", "singularity", ".singularity.d"}) {
-    if (fs::exists(root / mark, none)) return std::string("/") + mark;
-  }
-  std::ifstream groups(root / "proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    for (const char* word : {"docker", "kubepods", "containerd", "libpod", "lxc"}) {
-      if (line.find(word) != std::string::npos) return "'" + line + "' in /proc/self/cgroup";
-    }
-  }
-  // The first process of a container has the variable; that of a machine does not.
-  std::ifstream first(root / "proc/1/environ");
-  for (std::string entry; std::getline(first, entry, '\0');) {
-    if (entry.starts_with("container=")) return entry + " in /proc/1/environ";
-  }
-  return {};
-}
-
-// The size of /dev/shm as its mount says it, in bytes; nothing when it says none.
-std::optional<std::int64_t> shm_bytes(const fs::path& root, bool& mounted) {
-  std::ifstream file(root / "proc/self/mounts");
-  std::optional<std::int64_t> bytes;
-  mounted = false;
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string device;
-    std::string place;
-    std::string type;
-    std::string options;
-    if (!(words >> device >> place >> type >> options) || place != "/dev/shm") continue;
-    // A later mount hides an earlier one.
-    mounted = true;
-    bytes.reset();
-    const std::size_t size = ("," + options).find(",size=");
-    if (size == std::string::npos) continue;
-    const std::string text = options.substr(size + std::string("size=").size());
-    const auto number = number_of(text);
-    const std::size_t unit = text.find_first_not_of("0123456789");
-    const bool kibibytes = unit != std::string::npos && text[unit] == 'k';
-    if (number) bytes = kibibytes ? *number * 1024 : *number;
-  }
-  return bytes;
 }
 
 // The speed of a network interface, and how it is called in the report.
@@ -163,24 +115,6 @@ Finding check_kernel_release(const Subject& subject) {
     finding.level = Level::problem;
     finding.means = "Ranks watch each other through pidfds, which Linux has since 5.3.";
     finding.advice = "Use a newer kernel.";
-  }
-  return finding;
-}
-
-Finding check_container(const Subject& subject) {
-  const std::string hint = container_hint(subject.root);
-  Finding finding{.check = "container"};
-  finding.found = hint.empty() ? "no sign of a container" : "this is a container: " + hint;
-  finding.source = "/.dockerenv, /run/.containerenv, /proc/self/cgroup, /proc/1/environ";
-  finding.values = {{"container", !hint.empty()}, {"hint", hint}};
-  if (!hint.empty()) {
-    finding.level = Level::note;
-    finding.means =
-        "Memory, CPUs, locked memory and devices are what the container was given, not "
-        "what the machine has.";
-    finding.advice =
-        "If a limit is too low, raise it where the container is started, as in "
-        "docker run --ulimit memlock=-1 --cpuset-cpus 0-7.";
   }
   return finding;
 }
@@ -268,24 +202,8 @@ Finding check_locked_memory(const Subject& subject) {
   if (rdma) {
     finding.advice =
         "Set ulimit -l unlimited (memlock in /etc/security/limits.conf, "
-        "LimitMEMLOCK=infinity of slurmd's or sshd's service).";
+        "LimitMEMLOCK=infinity of slurmd's or sshd's service, docker run --ulimit memlock=-1).";
   }
-  return finding;
-}
-
-Finding check_ptrace(const Subject& subject) {
-  const auto scope = number_of(first_line(subject.root, "proc/sys/kernel/yama/ptrace_scope"));
-  Finding finding{.check = "ptrace_scope"};
-  finding.found = scope ? fmt::format("ptrace_scope is {}", *scope) : "no restriction (no Yama)";
-  finding.source = "/proc/sys/kernel/yama/ptrace_scope";
-  finding.values = {{"ptrace_scope", as_fact(scope)}};
-  finding.means = "Rondo hands its shared memory over sockets, and does not need it.";
-  if (scope.value_or(0) == 0) return finding;
-  finding.level = Level::note;
-  finding.means +=
-      " Processes may not read each other's memory (process_vm_readv), so cma of UCX "
-      "and of Open MPI is not used, which makes other programs slower.";
-  finding.advice = "Nothing for Rondo; for the others, sysctl kernel.yama.ptrace_scope=0.";
   return finding;
 }
 
@@ -302,7 +220,7 @@ Finding check_memory(const Subject& subject) {
                               in_units(per_rank), counted(subject.ranks, "rank"));
   finding.source = by_group ? group->source : "MemAvailable in /proc/meminfo";
   finding.values = {{"free_bytes", bytes},
-                    {"machine_bytes", static_cast<std::int64_t>(subject.machine.memory_bytes)},
+                    {"machine_bytes", subject.machine.memory_bytes},
                     {"limited_by_control_group", by_group}};
   const bool is_known = available || group;
   if (!is_known || per_rank >= rank_bytes) return finding;
@@ -313,26 +231,6 @@ Finding check_memory(const Subject& subject) {
   finding.advice =
       "Start fewer ranks, or end what uses the memory; rondo plan says what a model "
       "needs.";
-  return finding;
-}
-
-// Memory of memfd_create() is limited by the machine and the control group, not by this mount.
-Finding check_shared_memory(const Subject& subject) {
-  bool mounted = false;
-  const auto bytes = shm_bytes(subject.root, mounted);
-  const std::string size = bytes ? in_units(static_cast<double>(*bytes)) : "half of the memory";
-  Finding finding{.check = "shared_memory"};
-  finding.found = mounted ? "/dev/shm may hold " + size : "/dev/shm is not mounted";
-  finding.source = "/proc/self/mounts";
-  finding.values = {{"dev_shm_bytes", as_fact(bytes)}, {"dev_shm", mounted}};
-  finding.means =
-      "Rondo's shared memory has no file there (memfd); only the memory of the machine "
-      "and of the control group limit it.";
-  constexpr std::int64_t of_docker = 64 * mebibyte;
-  if (mounted && (!bytes || *bytes > of_docker)) return finding;
-  finding.level = Level::note;
-  finding.means += " Other programs put theirs there: PyTorch's data loaders, MPI, UCX's posix.";
-  finding.advice = "Nothing for Rondo; for the others, as in docker run --shm-size=8g.";
   return finding;
 }
 
@@ -349,8 +247,8 @@ Finding check_huge_pages(const Subject& subject) {
           fmt::format("; {} of {} pages of {} free", pool.free, pool.total, in_units(bytes));
     }
     const std::string name = fmt::format("pool_{}k", pool.page_bytes / 1024);
-    finding.values.emplace_back(name + "_total", static_cast<std::int64_t>(pool.total));
-    finding.values.emplace_back(name + "_free", static_cast<std::int64_t>(pool.free));
+    finding.values[name + "_total"] = pool.total;
+    finding.values[name + "_free"] = pool.free;
   }
   if (shared == "always" || shared == "within_size" || shared == "force") return finding;
   finding.level = Level::note;
@@ -371,8 +269,8 @@ Finding check_network(const Subject& subject) {
                     interface.megabits > 0
                         ? fmt::format("{} Gbit/s", static_cast<double>(interface.megabits) / 1e3)
                         : "speed not told"));
-    finding.values.emplace_back("megabits_" + interface.name,
-                                fact_if(interface.megabits > 0, interface.megabits));
+    finding.values["megabits_" + interface.name] =
+        fact_if(interface.megabits > 0, interface.megabits);
   }
   finding.found =
       parts.empty() ? "no interface but loopback is up" : fmt::format("{}", fmt::join(parts, ", "));
@@ -386,10 +284,9 @@ Finding check_network(const Subject& subject) {
 
 std::vector<Finding> read_findings(const Subject& subject) {
   std::vector<Finding> findings;
-  for (const auto check :
-       {check_processor, check_cpus, check_cpu_quota, check_frequency, check_memory,
-        check_shared_memory, check_huge_pages, check_address_space, check_locked_memory,
-        check_open_files, check_ptrace, check_kernel_release, check_container, check_network}) {
+  for (const auto check : {check_processor, check_cpus, check_cpu_quota, check_frequency,
+                           check_memory, check_huge_pages, check_address_space, check_locked_memory,
+                           check_open_files, check_kernel_release, check_network}) {
     findings.push_back(check(subject));
   }
   return findings;

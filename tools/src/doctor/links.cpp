@@ -147,8 +147,7 @@ void add_reduction(const Json& reduction, Finding& finding) {
       "; allreduce of 16 MiB: {:.1f} GB/s, {:.0f} % of one pass over memory ({:.1f} GB/s)",
       reduction.at("bytes_per_second").get<double>() / 1e9, percent, limit / 1e9);
   for (const char* name : {"bytes_per_second", "limit_bytes_per_second", "percent_of_limit"}) {
-    finding.values.emplace_back(fmt::format("allreduce_{}", name),
-                                reduction.at(name).get<double>());
+    finding.values[fmt::format("allreduce_{}", name)] = reduction.at(name).get<double>();
   }
   if (percent >= least_percent_of_limit) return;
   finding.level = Level::note;
@@ -177,7 +176,7 @@ Finding check_link(const transport::LinkFacts& link) {
   if (!within) options.insert(options.end(), {"--fake-nodes", "2", "--fabric", link.name});
   const Captured captured = capture({measuring(options)}, links_deadline).front();
   const auto report = report_in(captured);
-  finding.values.front().second = report.has_value();
+  finding.values["usable"] = report.has_value();
   if (!report) {
     finding.level = within ? Level::problem : Level::warning;
     finding.found = "does not work: " + captured.cause();
@@ -192,9 +191,9 @@ Finding check_link(const transport::LinkFacts& link) {
   // It begins with the name of the link, as the finding does.
   const std::string way = route.substr(std::min(route.size(), link.name.size() + 2));
   finding.found = (within ? "" : way + ": ") + times_text(pair);
-  finding.values.emplace_back("route", within ? "shm" : route);
-  finding.values.emplace_back("latency_us", pair.latency_us);
-  finding.values.emplace_back("bytes_per_second", pair.bytes_per_second);
+  finding.values["route"] = within ? "shm" : route;
+  finding.values["latency_us"] = pair.latency_us;
+  finding.values["bytes_per_second"] = pair.bytes_per_second;
   if (!within) finding.means = "Over loopback; between hosts it is measured with --hosts.";
   if (report->contains("reduction")) add_reduction(report->at("reduction"), finding);
   return finding;
@@ -219,10 +218,6 @@ Finding broken_link(const std::string& name, const std::string& cause) {
   return finding;
 }
 
-}  // namespace
-
-namespace {
-
 const std::string own_mark = "rondo: ";
 
 // Does the launcher say this before ranks run?
@@ -236,22 +231,13 @@ bool tells_a_start(const std::string& line) {
 std::string Captured::cause() const {
   if (!in_time) return "it did not end in time, and was ended";
   std::istringstream text(err);
-  for (std::string line; std::getline(text, line);) {
-    if (line.empty() || tells_a_start(line)) continue;
-    return line.starts_with(own_mark) ? line.substr(own_mark.size()) : line;
-  }
-  return fmt::format("it ended with status {}", status);
-}
-
-std::string Captured::cause_behind_agent() const {
-  std::istringstream text(err);
   std::string last;
-  for (std::string line; in_time && std::getline(text, line);) {
+  for (std::string line; std::getline(text, line);) {
     if (line.empty() || tells_a_start(line)) continue;
     if (line.starts_with(own_mark)) return line.substr(own_mark.size());
     last = line;
   }
-  return last.empty() ? cause() : last;
+  return last.empty() ? fmt::format("it ended with status {}", status) : last;
 }
 
 std::string Captured::report() const {
@@ -289,9 +275,9 @@ double hardware_speed(const std::string& route, const std::string& host,
   const std::string name = "megabits_" + interface_of(route);
   for (const Finding& finding : reports) {
     if (finding.check != "network" || finding.host != host) continue;
-    for (const auto& [key, value] : finding.values) {
-      const auto* megabits = std::get_if<std::int64_t>(&value);
-      if (key == name && megabits != nullptr) return static_cast<double>(*megabits) * 1e6 / 8;
+    const auto megabits = finding.values.find(name);
+    if (megabits != finding.values.end() && megabits->is_number()) {
+      return megabits->get<double>() * 1e6 / 8;
     }
   }
   return 0.0;
@@ -374,7 +360,7 @@ std::vector<Finding> check_between(const HostsRequest& hosts, const std::vector<
     const auto report = report_in(captured);
     if (!report) {
       all_have_ended = all_have_ended && captured.in_time;
-      findings.push_back(broken_link(link, captured.cause_behind_agent()));
+      findings.push_back(broken_link(link, captured.cause()));
       continue;
     }
     for (const Json& json : report->at("pairs")) {

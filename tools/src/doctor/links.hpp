@@ -17,11 +17,9 @@ struct Captured {
   std::string err = {};
 
   [[nodiscard]] bool failed() const noexcept { return status != 0 || !in_time; }
-  /// Why it failed: the first line of its errors that is no report of a start.
+  /// Why it failed: the first of its errors that is a message of rondo, but for reports of a start,
+  /// else the last line. An agent or a library may write others before.
   [[nodiscard]] std::string cause() const;
-  /// The same where it went through an agent, which may show a banner before: the first line that
-  /// is a message of rondo, else the last line.
-  [[nodiscard]] std::string cause_behind_agent() const;
   /// The text that measure_links_as_rank() wrote; empty if nothing. Login scripts of other hosts
   /// may have written before it, also into the same line.
   [[nodiscard]] std::string report() const;

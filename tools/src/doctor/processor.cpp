@@ -130,7 +130,7 @@ Finding check_processor(const Subject& subject) {
                     {"own_kernels", kernels},
                     {"bf16", tensor::computes_bf16()}};
   for (const auto& [flag, name] : instruction_sets) {
-    finding.values.emplace_back(flag, flags.contains(flag));
+    finding.values[flag] = flags.contains(flag);
   }
   judge_processor(flags, kernels, finding);
   return finding;
@@ -142,8 +142,8 @@ Finding check_cpus(const Subject& subject) {
   Finding finding{.check = "cpus"};
   finding.found = fmt::format("{}, for {}", cpu_set_text(subject, threads), ranks_text(subject));
   finding.source = "hwloc; Cpus_allowed_list in /proc/self/status; /sys/devices/system/cpu/online";
-  finding.values = {{"cores", static_cast<std::int64_t>(subject.machine.cores.size())},
-                    {"hardware_threads", static_cast<std::int64_t>(threads)},
+  finding.values = {{"cores", subject.machine.cores.size()},
+                    {"hardware_threads", threads},
                     {"numa_domains", subject.machine.numa_domains},
                     {"ranks", subject.ranks},
                     {"threads", subject.threads}};

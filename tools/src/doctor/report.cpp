@@ -47,29 +47,7 @@ std::string wrapped(const std::string& start, const std::string& text, std::size
   return lines + line + "\n";
 }
 
-OrderedJson to_json(const Fact& fact) {
-  return std::visit(
-      []<class T>(const T& value) -> OrderedJson {
-        if constexpr (std::is_same_v<T, std::monostate>) {
-          return nullptr;
-        } else {
-          return value;
-        }
-      },
-      fact);
-}
-
-Fact fact_of(const OrderedJson& json) {
-  if (json.is_boolean()) return json.get<bool>();
-  if (json.is_number_integer()) return json.get<std::int64_t>();
-  if (json.is_number()) return json.get<double>();
-  if (json.is_string()) return json.get<std::string>();
-  return {};
-}
-
 OrderedJson to_json(const Finding& finding) {
-  OrderedJson values = OrderedJson::object();
-  for (const auto& [name, fact] : finding.values) values[name] = to_json(fact);
   return {{"check", finding.check},
           {"host", finding.host},
           {"level", name_of(levels, finding.level)},
@@ -78,7 +56,7 @@ OrderedJson to_json(const Finding& finding) {
           {"means", finding.means},
           {"advice", finding.advice},
           {"section", section_of(finding.check)},
-          {"values", values}};
+          {"values", finding.values}};
 }
 
 Finding finding_of(const OrderedJson& json) {
@@ -92,9 +70,7 @@ Finding finding_of(const OrderedJson& json) {
   for (const auto& [name, level] : levels) {
     if (json.at("level") == name) finding.level = level;
   }
-  for (const auto& [name, value] : json.at("values").items()) {
-    finding.values.emplace_back(name, fact_of(value));
-  }
+  finding.values = json.at("values");
   return finding;
 }
 
@@ -110,7 +86,7 @@ std::string section_of(const std::string& check) {
   if (check.starts_with("link_") && check != "link_between") anchor = "links_of_a_host";
   if (check == "link_between") anchor = "links_between_hosts";
   if (check == "kernel" || check == "kernels_together") anchor = "speed_of_kernels";
-  if (check == "reach" || check == "versions") anchor = "hosts_and_versions";
+  if (check == "reach") anchor = "hosts_and_versions";
   std::ranges::replace(anchor, '_', '-');
   return "docs/troubleshooting.md#" + anchor;
 }

@@ -258,7 +258,7 @@ Finding judge_kernels(const Subject& subject, const KernelRun& alone,
       "CPU",
       together.size(), 100.0 * efficiency, percent(share));
   finding.source = "measured: the same on all threads at once";
-  finding.values = {{"threads", static_cast<std::int64_t>(together.size())},
+  finding.values = {{"threads", together.size()},
                     {"efficiency", efficiency},
                     {"least_share_of_cpu", share},
                     {"stolen", stolen},

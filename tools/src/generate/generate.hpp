@@ -1,19 +1,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "command.hpp"
 
 namespace rondo::tools {
 
-/// The completion of a word, by the name that help gives to the value.
-enum class Completion { files, folders, nothing };
-[[nodiscard]] Completion completion_of(const OptionDescription& option);
-
-// Scripts that complete command lines of `program`.
-[[nodiscard]] std::string bash_completion(const CommandDescription& program);
-[[nodiscard]] std::string zsh_completion(const CommandDescription& program);
-[[nodiscard]] std::string fish_completion(const CommandDescription& program);
+/// The words that may stand where the last of `words` is being typed, behind the program's name: a
+/// word in a line, and what it means behind a tab. "(files)" and "(folders)" leave it to the shell.
+[[nodiscard]] std::vector<std::string> offers_for(const CommandDescription& program,
+                                                  std::vector<std::string> words);
 
 /// "rondo-bench-allreduce", for "rondo bench allreduce".
 [[nodiscard]] std::string page_name(const CommandDescription& command);

@@ -130,7 +130,7 @@ std::string manual_page(const CommandDescription& command, const CommandDescript
   std::string title = page_name(command);
   std::ranges::transform(title, title.begin(), [](unsigned char c) { return std::toupper(c); });
   std::string text =
-      fmt::format(".\\\" Made by `rondo generate man`.\n.TH {} 1 \"\" \"rondo {}\" Rondo\n",
+      fmt::format(".\\\" Made by `rondo generate`.\n.TH {} 1 \"\" \"rondo {}\" Rondo\n",
                   escaped(title), RONDO_VERSION);
   text +=
       fmt::format(".SH NAME\n{} \\- {}\n", escaped(page_name(command)), escaped(command.summary));

@@ -248,6 +248,23 @@ int launch_again(const CommandLine& line, const Placement& placement,
   return launch({own_command(line.own), placement, request.fabric, request.flight_record});
 }
 
+int launch_or_be_rank(const CommandLine& line, LaunchRequest request, int ranks,
+                      const std::function<int()>& as_rank) {
+  let_speak(Speaker::first_of_host);
+  if (is_rank()) {
+    refuse_other_job(request.placement.ranks, request.fabric);
+    return as_rank();
+  }
+  if (request.placement.ranks == 0) request.placement.ranks = ranks;
+  return launch_again(line, place(read_machine(), request.placement), request);
+}
+
+void refuse_to_be_rank(std::string_view command) {
+  if (!is_rank()) return;
+  let_speak(Speaker::first_of_host);  // all ranks fail here
+  throw UsageError(fmt::format("{} starts ranks of its own; start it without a launcher", command));
+}
+
 // Signals that come before the first rank runs are held as well.
 int launch(const Job& job) { return launch(job, HeldSignals()).status; }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "command.hpp"
@@ -83,6 +84,14 @@ void expect_own_program(const std::filesystem::path& link = own_link);
 /// that find by is_rank() which of the two they are. Returns what launch() does.
 [[nodiscard]] int launch_again(const CommandLine& line, const Placement& placement,
                                const LaunchRequest& request);
+
+/// The same for a command that needs no more: in a rank returns what `as_rank` does, else starts
+/// the ranks, `ranks` of them where -n does not say how many. Throws what refuse_other_job() does.
+[[nodiscard]] int launch_or_be_rank(const CommandLine& line, LaunchRequest request, int ranks,
+                                    const std::function<int()>& as_rank);
+
+/// Throws UsageError in a process that is a rank, for a command that starts ranks of its own.
+void refuse_to_be_rank(std::string_view command);
 
 /// The facts that the ranks of a job need to find each other, as the launcher prepares them.
 struct Bootstrap {

@@ -97,6 +97,11 @@ std::optional<double> best_of(const SummaryColumn& column, const std::vector<Var
   return best;
 }
 
+// Cells are texts, columns {"text", "right"}.
+Json page_table(const char* title, const char* about, const Json& columns, const Json& rows) {
+  return {{"title", title}, {"about", about}, {"columns", columns}, {"rows", rows}};
+}
+
 Json summary_of(const std::vector<Variant>& variants, const Advice& advice) {
   Json columns = Json::array({{{"text", "scheme"}, {"right", false}}});
   std::vector<Json> rows;
@@ -202,9 +207,9 @@ Json curves_of(const std::vector<ReportedRun>& runs) {
   return curves;
 }
 
-std::vector<std::string> problems_of(const ReportSources& sources) {
-  std::vector<std::string> problems = sources.problems;
-  for (const ReportedRun& run : sources.runs) {
+std::vector<std::string> problems_of(const std::vector<ReportedRun>& runs) {
+  std::vector<std::string> problems;
+  for (const ReportedRun& run : runs) {
     problems.insert(problems.end(), run.problems.begin(), run.problems.end());
   }
   return problems;
@@ -213,27 +218,26 @@ std::vector<std::string> problems_of(const ReportSources& sources) {
 }  // namespace
 
 // All that the script shows. Texts are made here, so that the script only places them.
-Json page_data(const std::string& title, const ReportSources& sources) {
-  std::vector<Variant> variants = variants_of(sources.runs);
-  const std::vector<std::size_t> of_runs = variant_of_runs(variants, sources.runs.size());
-  Json data = {
-      {"title", title},           {"version", RONDO_VERSION},         {"tables", Json::array()},
-      {"charts", sources.charts}, {"problems", problems_of(sources)}, {"runs", Json::array()},
-      {"variants", Json::array()}};
-  for (std::size_t run = 0; run < sources.runs.size(); ++run) {
-    data["runs"].push_back({{"name", sources.runs[run].name}, {"variant", of_runs[run]}});
+Json page_data(const std::string& title, const std::vector<ReportedRun>& runs) {
+  std::vector<Variant> variants = variants_of(runs);
+  const std::vector<std::size_t> of_runs = variant_of_runs(variants, runs.size());
+  const Advice advice = advise(runs, variants);
+  Json data = {{"title", title},
+               {"version", RONDO_VERSION},
+               {"advice",
+                {{"answer", advice.answer},
+                 {"notes", advice.notes},
+                 {"summary", summary_of(variants, advice)}}},
+               {"curves", curves_of(runs)},
+               {"tables", Json::array({runs_table(runs)})},
+               {"problems", problems_of(runs)},
+               {"runs", Json::array()},
+               {"variants", Json::array()}};
+  for (std::size_t run = 0; run < runs.size(); ++run) {
+    data["runs"].push_back({{"name", runs[run].name}, {"variant", of_runs[run]}});
   }
   for (const Variant& variant : variants) data["variants"].push_back(variant.label);
-  data["curves"] = curves_of(sources.runs);
-  if (!sources.runs.empty()) {
-    const Advice advice = advise(sources.runs, variants);
-    data["advice"] = {{"answer", advice.answer},
-                      {"notes", advice.notes},
-                      {"summary", summary_of(variants, advice)}};
-    data["tables"].push_back(runs_table(sources.runs));
-    if (variants.size() > 1) data["tables"].push_back(differences_table(sources.runs, variants));
-  }
-  for (const Json& table : sources.tables) data["tables"].push_back(table);
+  if (variants.size() > 1) data["tables"].push_back(differences_table(runs, variants));
   return data;
 }
 

@@ -13,7 +13,7 @@
 
 namespace rondo::tools {
 
-// A report in its four steps: a run as its folder tells it (run.cpp), all that a report is made of
+// A report in its four steps: a run as its folder tells it (run.cpp), the runs that are asked for
 // (sources.cpp), the advice which variant to take (advice.cpp), and the page (page.cpp).
 
 /// A run as its folder tells it, for a report.
@@ -56,22 +56,9 @@ struct CurveKind {
 /// when the run has none. A long curve is thinned out, and has its first and last point.
 [[nodiscard]] nlohmann::json curve_of(const ReportedRun& run, const CurveKind& kind);
 
-/// The parts of a report.
-struct ReportSources {
-  std::vector<ReportedRun> runs = {};
-  std::vector<nlohmann::json> tables = {};  ///< of files: title, about, columns, rows
-  std::vector<nlohmann::json> charts = {};  ///< of files: title, about, axes, series
-  std::vector<std::string> problems = {};   ///< of files, a line each
-};
-
-/// Reads run directories, directories of comparisons (all runs below, and compare.csv), CSV files,
-/// and the JSON of `rondo plan`, `rondo bench model`, `rondo find-rate` and `rondo train
-/// --profile`. Throws UsageError for what is none of these.
-[[nodiscard]] ReportSources read_sources(const std::vector<std::filesystem::path>& paths);
-
-/// A table of the page: cells are texts, columns {"text", "right"}.
-[[nodiscard]] nlohmann::json page_table(const std::string& title, const std::string& about,
-                                        const nlohmann::json& columns, const nlohmann::json& rows);
+/// Reads run directories, and directories of comparisons or other runs: all runs below. Throws
+/// UsageError for what is none of these.
+[[nodiscard]] std::vector<ReportedRun> read_runs(const std::vector<std::filesystem::path>& paths);
 
 /// Runs that differ in nothing but their seed.
 struct Variant {
@@ -116,7 +103,8 @@ struct Difference {
 extern const std::string_view page_template;
 
 /// The data that the page shows, as the script of page.html reads them.
-[[nodiscard]] nlohmann::json page_data(const std::string& title, const ReportSources& sources);
+[[nodiscard]] nlohmann::json page_data(const std::string& title,
+                                       const std::vector<ReportedRun>& runs);
 
 /// One HTML file that needs no other and no network. Whatever text is in `data`, it stays text.
 [[nodiscard]] std::string page_of(const nlohmann::json& data);
