@@ -248,18 +248,20 @@ TEST_F(RunRecordTest, ComparesAllLayersOfACustomModel) {
 
 TEST_F(RunRecordTest, AGridThatThePlannerChoseIsWhatWasAskedOfThePlanner) {
   train::Experiment recorded = wanted_.experiment;
-  recorded.grid = {
-      .sample = 1, .filter = 2, .plan = train::GridPlan::chosen, .layers = {{"conv1", "height=2"}}};
+  recorded.grid = {.sample = 1,
+                   .filter = 2,
+                   .plan = train::PlanChoice::chosen,
+                   .layers = {{"conv1", "height=2"}}};
   EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
             "grid.sample is 1, would be 0");
 
-  wanted_.experiment.grid.plan = train::GridPlan::automatic;
+  wanted_.experiment.grid.plan = train::PlanChoice::automatic;
   EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment), "");
 
   wanted_.experiment.grid.batch_norm = train::BatchNormScope::replica;
   EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
             "grid.batch_norm is \"rank\", would be \"replica\"");
-  recorded.grid.plan = train::GridPlan::given;
+  recorded.grid.plan = train::PlanChoice::given;
   EXPECT_EQ(first_difference(train::to_toml(recorded), wanted_.experiment),
             "grid.sample is 1, would be 0");
 }

@@ -298,7 +298,7 @@ TEST_F(Bf16TrainingTest, LearnsOnEveryKindOfGrid) {
   Experiment::Grid shared;
   shared.batch_norm = BatchNormScope::all;
   Experiment::Grid chosen;
-  chosen.plan = GridPlan::automatic;
+  chosen.plan = PlanChoice::automatic;
   for (const Experiment::Grid& grid : {Experiment::Grid{.channel = 2},
                                        {.filter = 2},
                                        {.height = 2},

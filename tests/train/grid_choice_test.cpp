@@ -235,7 +235,7 @@ TEST(GridChoiceTest, OtherSplitsAreThoseOfFp32InBf16) {
 
 Experiment experiment() {
   Experiment experiment = test::small_experiment();
-  experiment.grid.plan = GridPlan::automatic;
+  experiment.grid.plan = PlanChoice::automatic;
   return experiment;
 }
 
@@ -265,7 +265,7 @@ TEST(AutomaticGridTest, NodesMayBeOfDifferentSizes) {
   rondo::test::World(5, options).run([](transport::World& world) {
     const Model model = make_model("lenet5");
     const Experiment::Grid grid = choose_grid_automatically(model, experiment(), world, {}).grid;
-    EXPECT_EQ(grid.plan, GridPlan::chosen);
+    EXPECT_EQ(grid.plan, PlanChoice::chosen);
     EXPECT_EQ(choose_grid(model, grid, 5, experiment().train.global_batch).grid.ranks(), 5);
   });
 }

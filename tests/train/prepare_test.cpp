@@ -246,7 +246,7 @@ TEST(PreparedRunTest, RanksWithDifferentTurnsToReplayAreToldSo) {
 
 Experiment automatic() {
   Experiment experiment = small_experiment();
-  experiment.grid.plan = GridPlan::automatic;
+  experiment.grid.plan = PlanChoice::automatic;
   return experiment;
 }
 
@@ -264,7 +264,7 @@ TEST(PreparedRunTest, RanksWithDifferentThreadsTakeTheGridThatTheFirstOneChose) 
     expects[rank] = !run.planned.empty();
     EXPECT_EQ(train(world, experiment, {.threads = 1}).epoch, 1);
   });
-  EXPECT_EQ(grids[0].plan, GridPlan::chosen);
+  EXPECT_EQ(grids[0].plan, PlanChoice::chosen);
   EXPECT_THAT(grids, Each(grids[0]));
   EXPECT_THAT(expects, ElementsAre(true, false, false, false));
 }
@@ -290,7 +290,7 @@ TEST(PreparedRunTest, RanksThatHoldCopiesOfALayerNeedEqualThreads) {
 // What is measured may differ from time to time, and a run that goes on may not.
 TEST(PreparedRunTest, AnEarlierGridIsKept) {
   World{4}.run([&](transport::World& world) {
-    Experiment::Grid earlier{.sample = 1, .filter = 4, .plan = GridPlan::chosen};
+    Experiment::Grid earlier{.sample = 1, .filter = 4, .plan = PlanChoice::chosen};
     const std::optional<Experiment::Grid> known =
         world.rank() == 0 ? std::optional(earlier) : std::nullopt;
 
@@ -332,7 +332,7 @@ TEST(PreparedRunTest, TheGridThatWasChosenIsInTheConfigurationAndRepeatsTheRun) 
   Experiment experiment = automatic();
   experiment.train.global_batch = 2;  // leaves ranks without a sample unless layers are split
   const Told first = told_by(experiment);
-  EXPECT_EQ(first.experiment.grid.plan, GridPlan::chosen);
+  EXPECT_EQ(first.experiment.grid.plan, PlanChoice::chosen);
   EXPECT_FALSE(first.experiment.grid.layers.empty());
   EXPECT_EQ(first.recorded, to_toml(first.experiment));
 

@@ -142,7 +142,7 @@ TEST(ResumeTest, RunsGoOnWithTheSameBits) {
 // On the grid that was chosen when they began.
 TEST(ResumeTest, SoDoRunsWhoseGridThePlannerChooses) {
   Experiment experiment = experiment_of("synchronous");
-  experiment.grid.plan = GridPlan::automatic;
+  experiment.grid.plan = PlanChoice::automatic;
   const ScratchFolder folder;
   ASSERT_TRUE(run_in(folder.path(), 4, experiment, {}, 5).stopped);
   const RunEnd resumed = run_in(folder.path(), 4, experiment, "auto");

@@ -230,7 +230,7 @@ TEST(TrainerGridTest, ThePlannersGridTrainsTheSameModel) {
   Experiment experiment = experiment_of("synchronous");
   experiment.train.global_batch = 1;
   const Outcome alone = train_on(1, experiment);
-  experiment.grid.plan = GridPlan::automatic;
+  experiment.grid.plan = PlanChoice::automatic;
   expect_same_training(train_on(2, experiment), alone);
 }
 

@@ -89,8 +89,8 @@ using KeyText = std::pair<std::string, std::string>;  // "section.key" and its v
 
 // The experiment that was asked for: a run records what grid.plan = "auto" has chosen instead.
 train::Experiment without_choice(train::Experiment recorded) {
-  if (recorded.grid.plan != train::GridPlan::chosen) return recorded;
-  recorded.grid = {.plan = train::GridPlan::automatic, .batch_norm = recorded.grid.batch_norm};
+  if (recorded.grid.plan != train::PlanChoice::chosen) return recorded;
+  recorded.grid = {.plan = train::PlanChoice::automatic, .batch_norm = recorded.grid.batch_norm};
   return recorded;
 }
 
@@ -100,8 +100,8 @@ std::string rewritten(const std::string& toml, const train::Experiment& wanted) 
   try {
     // Read and written again: keys that this version has added get their defaults.
     const train::Experiment recorded = train::parse_recorded(toml, "recorded");
-    return train::to_toml(wanted.grid.plan == train::GridPlan::automatic ? without_choice(recorded)
-                                                                         : recorded);
+    return train::to_toml(
+        wanted.grid.plan == train::PlanChoice::automatic ? without_choice(recorded) : recorded);
   } catch (const train::ConfigError&) {
     return toml;
   }

@@ -227,7 +227,7 @@ Json trace_of(const train::StepProfile& profile, const std::string& record, int 
 bool splits_layers(const train::Experiment& experiment, int ranks) {
   const auto& grid = experiment.grid;
   // The planner's choice is not known here.
-  if (grid.plan != train::GridPlan::given) return true;
+  if (grid.plan != train::PlanChoice::given) return true;
   return grid.channel * grid.filter * grid.height * grid.width != 1 ||
          (grid.sample != 0 && grid.sample != ranks);
 }

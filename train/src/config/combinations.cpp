@@ -210,7 +210,7 @@ void check_cyclic(const Experiment& experiment) {
 void check_grid(const Experiment::Grid& grid) {
   const std::int64_t parts = grid.channel * grid.filter * grid.height * grid.width;
   const bool has_numbers = grid.sample > 0 || parts > 1 || !grid.layers.empty();
-  if (grid.plan == GridPlan::automatic && has_numbers) {
+  if (grid.plan == PlanChoice::automatic && has_numbers) {
     refuse_key("grid.plan",
                "\"auto\" chooses all splits; leave the other numbers of [grid] out, or say "
                "\"given\"");

@@ -346,7 +346,7 @@ PreparedRun prepare_run(transport::World& world, const Experiment& experiment, c
     run = load_run(experiment, own, own_model);
   });
   agree_on_data(world, run);
-  if (experiment.grid.plan == GridPlan::automatic) choose_grid(world, run, earlier, team);
+  if (experiment.grid.plan == PlanChoice::automatic) choose_grid(world, run, earlier, team);
   return run;
 }
 
@@ -425,7 +425,7 @@ AutomaticGrid choose_grid_automatically(const Model& model, const Experiment& ex
       .grid = grid_keys(best),
       .expected =
           expectation(best, agreement, costs, world.nodes(), table.measurements()) + unkept};
-  chosen.grid.plan = GridPlan::chosen;
+  chosen.grid.plan = PlanChoice::chosen;
   chosen.grid.batch_norm = experiment.grid.batch_norm;
   return chosen;
 }

@@ -35,7 +35,7 @@ struct Model;
 enum class OptimizerName { sgd, lars, adam, adamw };
 enum class PeriodChoice { constant, post_local, qsr, adaptive };
 enum class OuterOptimizer { none, sgd, nesterov, adam };
-enum class GridPlan { given, automatic, chosen };
+enum class PlanChoice { given, automatic, chosen };
 
 /// The reaction to an image that cannot be decoded: load() throws DataError, or the next image of
 /// the set that can be decoded takes its place.
@@ -190,7 +190,7 @@ struct Experiment {
     std::int64_t width = 1;    ///< parts of the columns
     /// Given: by these keys; automatic ("auto"): the planner chooses; chosen: by these keys, which
     /// the planner has chosen.
-    GridPlan plan = GridPlan::given;
+    PlanChoice plan = PlanChoice::given;
     BatchNormScope batch_norm = BatchNormScope::rank;  ///< who shares statistics
     /// Splits of layers by name: the first pattern that matches counts (* any characters, ? any
     /// one): "sample", "replica", or "height=A width=B channel=C filter=D", parts of 1 left out.
