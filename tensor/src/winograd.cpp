@@ -46,7 +46,7 @@ WinogradTiling::WinogradTiling(const ConvolutionSpec& spec, std::int64_t least)
       across_((output_.w + winograd_tile - 1) / winograd_tile),
       tiles_(spec.input.n * down_ * across_) {
   const std::int64_t floats = winograd_planes * (spec.input.c + spec.filters);  // of a tile
-  const std::int64_t fit = std::clamp(block_floats / floats, least, most_tiles);
+  const std::int64_t fit = std::max(std::min(block_floats / floats, most_tiles), least);
   at_once_ = rounded_up(std::min(fit, tiles_), row_group);
 }
 

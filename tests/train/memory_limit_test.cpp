@@ -161,7 +161,7 @@ void expect_agreement_on_tiles(Experiment experiment, const Experiment::Grid& gr
   const Model model = model_of_run(experiment);
   const GridChoice choice = choose_grid(model, grid, 4, experiment.train.global_batch);
   experiment.grid = grid;
-  KernelMemories kernels(1);
+  KernelMemories kernels(1, experiment.train.convolution);
 
   const std::uint64_t planned =
       rank_bytes(kernels, model, choice.splits, choice.grid, options_of(4, experiment));

@@ -244,7 +244,8 @@ TEST_F(OwnPartsTest, AValueThatNoFileCouldGiveIsRefused) {
   refused([](Experiment& e) { e.train.seed = -1; }, "train.seed: -1 is impossible");
   refused([](Experiment& e) { e.train.precision = static_cast<tensor::DataType>(7); },
           "train.precision: no such choice");
-  refused([](Experiment& e) { e.grid.plan = "automatic"; }, "grid.plan: no such choice");
+  refused([](Experiment& e) { e.grid.plan = static_cast<PlanChoice>(9); },
+          "grid.plan: no such choice");
 }
 
 TEST_F(OwnPartsTest, ANameThatStandsTwiceIsRefused) {
