@@ -10,11 +10,13 @@
 
 #include <rondo/sync/cyclic.hpp>
 #include <rondo/tensor/data_type.hpp>
+#include <rondo/tensor/engine.hpp>
 
 #include "config/key.hpp"
 #include "schemes/cyclic.hpp"
 #include "support/cyclic_forecast.hpp"
 #include "support/scratch_folder.hpp"
+#include "train/experiments.hpp"
 #include "train/outcome.hpp"
 #include "train/tiny_network.hpp"
 
@@ -249,8 +251,24 @@ TEST(KeysEffectTest, ShardedUpdatesSendParameters) {
   EXPECT_GT(sent("update.scheme=sharded" + bf16), sent("update.scheme=synchronous" + bf16));
 }
 
+// The tiny network has no layer that is computed otherwise. Bits differ, and only by rounding.
+TEST(KeysEffectTest, FastConvolutionsRoundOtherwise) {
+  if (tensor::instruction_set() == "baseline") GTEST_SKIP() << "this CPU has no fused additions";
+  const auto parameters_by = [](tensor::ConvolutionAlgorithm algorithm) {
+    Experiment experiment = test::small_experiment("resnet20", 8);
+    experiment.train.max_steps = 2;
+    experiment.train.convolution = algorithm;
+    return train_on(1, experiment).parameters.at(0);
+  };
+  const std::vector<float> direct = parameters_by(tensor::ConvolutionAlgorithm::direct);
+  const std::vector<float> fast = parameters_by(tensor::ConvolutionAlgorithm::fast);
+  EXPECT_NE(fast, direct);
+  EXPECT_LT(test::relative_difference(fast, direct), 1e-3);
+}
+
 // Keys of these sections whose effect other tests show, or that change no parameter.
 const std::vector<std::string> others = {
+    "train.convolution",       // above
     "train.threads",           // how fast
     "train.log_every",         // trainer_metrics
     "train.memory_limit",      // memory_limit

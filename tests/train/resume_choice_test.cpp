@@ -131,19 +131,20 @@ TEST(ResumeChoiceTest, ARunGoesOnFromEveryState) {
   const auto resumed = [](const std::string& from) {
     return std::vector<testing::Matcher<std::string>>{HasSubstr("resumed from"), HasSubstr(from)};
   };
+  // Averages stop a run at the end of a round of four steps.
   const GoesOn states[] = {
-      {{"a stopped run", "", 3, unchanged}, resumed("step-3: step 3, epoch 1")},
+      {{"a stopped run", "", 3, unchanged}, resumed("step-4: step 4, epoch 1")},
       {{"a path that ends in a slash", "", 3,
         [](const fs::path& run, auto&) { return list_checkpoints(run).front().string() + "/"; }},
-       resumed("step-3:")},
-      {{"a link to the checkpoint", "", 3, links}, resumed("step-3:")},
+       resumed("step-4:")},
+      {{"a link to the checkpoint", "", 3, links}, resumed("step-4:")},
       {{"data that are read in another way", "", 3,
         [](auto&, Experiment& e) { return e.data.broken = BrokenImages::skip, "auto"; }},
-       resumed("step-3:")},
+       resumed("step-4:")},
       {{"the same grid in other words", "", 3,
         [](auto&, Experiment& e) { return e.grid.sample = 2, "auto"; }},
-       resumed("step-3:")},
-      {{"a log that was lost", "", 3, loses_log}, resumed("step-3:")},
+       resumed("step-4:")},
+      {{"a log that was lost", "", 3, loses_log}, resumed("step-4:")},
       // Or the next --resume auto would go back to the step at which it was stopped.
       {{"a run that was stopped and has ended", "", 3, completes}, resumed("step-12:")},
       // Each damaged checkpoint is skipped, with its reason.
