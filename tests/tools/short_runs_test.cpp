@@ -59,7 +59,7 @@ TEST_F(FindRateTest, TrainsWithRatesFromTheFirstToTheLast) {
   const Ended ended = run("find-rate", {"--from", "1e-4", "--to", "1e-1", "--steps", "16"});
 
   EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_THAT(ended.out, AllOf(HasSubstr("Learning rate"), HasSubstr("The sweep is in ")));
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("learning rate"), HasSubstr("The sweep is in ")));
   const Json points = file("find-rate.json")["points"];
   ASSERT_EQ(points.size(), 16U);
   EXPECT_NEAR(points.front()["learning_rate"].get<double>(), 1e-4, 1e-12);

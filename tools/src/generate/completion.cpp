@@ -1,5 +1,5 @@
-// The words that may come next on a command line. The scripts of the shells (tools/completion) ask the
-// program, so all of them offer the same, and none has a list of its own.
+// The words that may come next on a command line. The scripts of the shells (tools/completion) ask
+// the program, so all of them offer the same, and none has a list of its own.
 
 #include <algorithm>
 #include <array>
