@@ -356,29 +356,29 @@ TEST(LarsTest, ARangeHoldsWholeWeights) {
 }
 
 TEST(LarsTest, ThreadsDoNotChangeItsBits) {
-  constexpr std::size_t size = 300'000;
+  constexpr std::size_t count = 300'000;
   const LarsOptions options{.weight_decay = 0.1F, .weights = {{10, 200'000}, {200'020, 90'000}}};
-  const std::vector<float> g = random_values(size, 2);
-  std::vector<float> alone = random_values(size, 1);
+  const std::vector<float> g = random_values(count, 2);
+  std::vector<float> alone = random_values(count, 1);
   std::vector<float> shared = alone;
   rondo::test::ThreadTeam team(3);
 
-  make_lars(size, options)->update(0, alone, g, {0.5F, 0.1});
-  make_lars(size, options, &team)->update(0, shared, g, {0.5F, 0.1});
+  make_lars(count, options)->update(0, alone, g, {0.5F, 0.1});
+  make_lars(count, options, &team)->update(0, shared, g, {0.5F, 0.1});
 
   EXPECT_THAT(shared, ContainerEq(alone));
 }
 
 // Long layers are updated in parts by optimizers that allow it.
 TEST(LarsTest, SynchronousUpdatesGiveItWholeLayers) {
-  constexpr std::size_t weights = 600'000;
-  const LarsOptions options{.weights = {{0, weights}}};
-  const std::vector<float> begin = random_values(weights + 3, 1);
-  const std::vector<float> g = random_values(weights + 3, 2);
+  constexpr std::size_t layer = 600'000;
+  const LarsOptions options{.weights = {{0, layer}}};
+  const std::vector<float> begin = random_values(layer + 3, 1);
+  const std::vector<float> g = random_values(layer + 3, 2);
   std::vector<float> expected = begin;
   make_lars(begin.size(), options)->update(0, expected, g, {1.0F, 0.1});
   rondo::test::World{1}.run([&](transport::World& world) {
-    test::Arrays arrays(world, {weights, 3});
+    test::Arrays arrays(world, {layer, 3});
     arrays.parameters.assign(begin.begin(), begin.end());
     const auto scheme = make_synchronous(arrays.replica(), make_lars(begin.size(), options));
 

@@ -137,8 +137,8 @@ void expect_flushes(transport::World& world, TrainingRun& run, int first, int se
 }
 
 TEST_P(SchemeStateTest, FlushLeavesOnAllRanksWhatIsEvaluatedAndNothingPending) {
-  const int longest = rondo::test::sanitized ? 4 : 8;
-  world().run([longest](transport::World& world) {
+  constexpr int longest = rondo::test::sanitized ? 4 : 8;
+  world().run([](transport::World& world) {
     for (int steps = 1; steps <= longest; ++steps) {
       SCOPED_TRACE(steps);
       TrainingRun run(tested(), world);

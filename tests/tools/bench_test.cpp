@@ -397,9 +397,9 @@ TEST(BenchTuneTest, FindsWhatBothLevelsCostAndATable) {
   }
   EXPECT_THAT(tuning["allreduce"].get<std::string>(),
               testing::MatchesRegex("((flat-)?(rd|rh|ring):[0-9km]+-([0-9km]+|max);?)+"));
-  std::set<std::string> measured;
-  for (const auto& time : tuning["allreduce_times"]) measured.insert(time["algorithm"]);
-  EXPECT_THAT(measured,
+  std::set<std::string> algorithms;
+  for (const auto& time : tuning["allreduce_times"]) algorithms.insert(time["algorithm"]);
+  EXPECT_THAT(algorithms,
               testing::ElementsAre("flat-rd", "flat-rh", "flat-ring", "rd", "rh", "ring"));
 }
 
