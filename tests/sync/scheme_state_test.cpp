@@ -137,7 +137,7 @@ void expect_flushes(transport::World& world, TrainingRun& run, int first, int se
 }
 
 TEST_P(SchemeStateTest, FlushLeavesOnAllRanksWhatIsEvaluatedAndNothingPending) {
-  constexpr int longest = rondo::test::sanitized ? 4 : 8;
+  constexpr int longest = rondo::test::sanitized ? 3 : 5;
   world().run([](transport::World& world) {
     for (int steps = 1; steps <= longest; ++steps) {
       SCOPED_TRACE(steps);
