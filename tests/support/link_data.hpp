@@ -95,7 +95,7 @@ class PostedCall {
 
   [[nodiscard]] const std::vector<transport::Posted>& posted() const { return posted_; }
   [[nodiscard]] const std::deque<CallBuffers<>>& buffers() const { return buffers_; }
-  /// What is wrong on the first rank where something is; empty if nothing is.
+  /// The fault on the first rank that has one; empty if none has.
   [[nodiscard]] std::string fault() {
     for (CallBuffers<>& data : buffers_) {
       if (std::string fault = data.fault(); !fault.empty()) return fault;

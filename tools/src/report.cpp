@@ -1,7 +1,7 @@
 // `rondo report`: one HTML page about runs and comparisons, for a browser without network.
 //
-// What is asked for may be damaged or of another version: read_runs() collects what it could not
-// use as problems, and the page and stderr show them beside what there is.
+// A run may be damaged or of another version: read_runs() collects files that it could not use as
+// problems, and the page and stderr show them beside the rest.
 
 #include <fmt/format.h>
 
