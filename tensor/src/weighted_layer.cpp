@@ -48,15 +48,6 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
   return copies_.emplace_back(std::move(copy)).memory.data();
 }
 
-const float* PackedWeights::place_of(const WinogradFilterLayout& layout) {
-  for (const Transformed& copy : transformed_) {
-    if (copy.layout == layout) return static_cast<const float*>(copy.memory.data());
-  }
-  packed_ = false;
-  transformed_.push_back({layout, Buffer(engine_.layer_memory(), layout.bytes())});
-  return static_cast<const float*>(transformed_.back().memory.data());
-}
-
 // The mirrored weights are made once, however many layouts are made from them.
 void PackedWeights::pack(const float* weights) {
   bool mirrored = false;  // the reorder buffer holds them
@@ -68,9 +59,6 @@ void PackedWeights::pack(const float* weights) {
     if (!mirrored) mirror(weights);
     mirrored = true;
     copy.reorder.run(engine_, engine_.reorder_buffer(), copy.memory.data());
-  }
-  for (const Transformed& copy : transformed_) {
-    copy.layout.transform(engine_, weights, static_cast<float*>(copy.memory.data()));
   }
   packed_ = true;
 }
@@ -98,7 +86,7 @@ KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& pl
   };
   for (const auto& own : {kernels.own_forward, kernels.own_backward_data}) {
     if (!own) continue;
-    memory.own += own->filters().bytes();
+    memory.own += own->weights_layout().get_size();
     memory.scratchpad = std::max(memory.scratchpad, own->scratchpad_bytes());
   }
   dnnl::memory::desc forward;
@@ -153,8 +141,9 @@ WeightedLayer::OwnConvolution WeightedLayer::own_convolution(
   (implementation_.starts_with("none") ? implementation_ = pass : implementation_ += pass) +=
       kernel->name();
   shared_.reserve_scratchpad(kernel->scratchpad_bytes());
-  const float* const filters = weights_->place_of(kernel->filters());
-  return {std::move(kernel), filters};
+  const auto* const weights =
+      static_cast<const float*>(weights_->place_of(kernel->weights_layout()));
+  return {std::move(kernel), weights};
 }
 
 void WeightedLayer::make_forward(const dnnl::primitive_desc_base& desc) {

@@ -40,9 +40,6 @@ class PackedWeights {
   [[nodiscard]] void* place_of(const dnnl::memory::desc& layout,
                                WeightsKind kind = WeightsKind::own);
 
-  /// Filters of Winograd's convolution.
-  [[nodiscard]] const float* place_of(const WinogradFilterLayout& layout);
-
   /// From the plain layout into all others.
   void pack(const float* weights);
 
@@ -57,18 +54,12 @@ class PackedWeights {
     Reorder reorder;
   };
 
-  struct Transformed {
-    WinogradFilterLayout layout;
-    Buffer memory;
-  };
-
   void mirror(const float* weights) const;
 
   Engine::Impl& engine_;
   dnnl::memory::desc plain_;
   dnnl::memory::dims extents_;  ///< of plain_, which would make a new vector each time
   std::deque<Copy> copies_;
-  std::vector<Transformed> transformed_;
   bool packed_ = false;
 };
 
@@ -121,11 +112,11 @@ class WeightedLayer {
  private:
   struct OwnConvolution {
     std::shared_ptr<const WinogradConvolution> kernel = {};
-    const float* filters = nullptr;  ///< in weights_
+    const float* weights = nullptr;  ///< in weights_
 
     void run(const Engine::Impl& engine, const void* x, std::span<const float> bias,
              void* y) const {
-      kernel->run(engine, static_cast<const float*>(x), filters,
+      kernel->run(engine, static_cast<const float*>(x), weights,
                   bias.empty() ? nullptr : bias.data(), static_cast<float*>(y));
     }
   };

@@ -107,8 +107,7 @@ WinogradConvolution::WinogradConvolution(const ConvolutionSpec& spec, const Wino
     : spec_(spec),
       loops_(&loops),
       threads_(threads),
-      filters_{
-          .loops = &loops, .filters = spec.filters, .channels = spec.input.c, .mirrored = mirrored},
+      mirrored_(mirrored),
       tiling_(spec, least_tiles),
       inputs_(tiling_.at_once(), spec.input.c),
       outputs_(tiling_.at_once(), spec.filters) {}
@@ -117,24 +116,55 @@ std::string WinogradConvolution::name() const {
   return std::string("rondo:winograd_") + loops_->name;
 }
 
-std::size_t WinogradConvolution::scratchpad_bytes() const noexcept {
-  return static_cast<std::size_t>(threads_ * (inputs_.size() + outputs_.size())) * sizeof(float);
+dnnl::memory::desc WinogradConvolution::weights_layout() const {
+  const std::int64_t rows = spec_.input.c;
+  const std::int64_t columns = spec_.filters;
+  const std::int64_t tap = rows * columns;
+  const auto type = dnnl::memory::data_type::f32;
+  if (mirrored_) return {{rows, columns, 3, 3}, type, {columns, 1, 3 * tap, tap}};
+  return {{columns, rows, 3, 3}, type, {1, columns, 3 * tap, tap}};
 }
 
-void WinogradConvolution::run(const Engine::Impl& engine, const float* x, const float* filters,
+std::size_t WinogradConvolution::scratchpad_bytes() const noexcept {
+  const std::int64_t planes = threads_ * (inputs_.size() + outputs_.size());
+  return static_cast<std::size_t>(filter_floats() + planes) * sizeof(float);
+}
+
+void WinogradConvolution::run(const Engine::Impl& engine, const float* x, const float* weights,
                               const float* bias, float* y) const {
   engine.enter();
+  auto* const filters = static_cast<float*>(engine.scratchpad());
+  float* const planes = filters + filter_floats();
+  const std::int64_t panels = spec_.filters / panel_of(*loops_, spec_.filters);
+  for_each_part(engine.threads(), [&](int part) {
+    transform_filters(weights, cut(panels, part, engine.threads()), filters);
+  });
   const std::int64_t at_once = tiling_.at_once();
   const std::int64_t blocks = (tiling_.tiles() + at_once - 1) / at_once;
   for_each_part(engine.threads(), [&](int part) {
-    auto* const scratchpad =
-        static_cast<float*>(engine.scratchpad()) + part * (inputs_.size() + outputs_.size());
     const Cut share = cut(blocks, part, engine.threads());
     for (std::int64_t block = share.first; block < share.last; ++block) {
       const std::int64_t first = block * at_once;
-      run_tiles(first, std::min(first + at_once, tiling_.tiles()), x, filters, bias, y, scratchpad);
+      run_tiles(first, std::min(first + at_once, tiling_.tiles()), x, filters, bias, y,
+                planes + part * (inputs_.size() + outputs_.size()));
     }
   });
+}
+
+// A matrix with a row for each channel, for each plane and panel.
+void WinogradConvolution::transform_filters(const float* weights, const Cut& panels,
+                                            float* into) const {
+  const std::int64_t panel = panel_of(*loops_, spec_.filters);
+  for (std::int64_t i = panels.first; i < panels.last; ++i) {
+    loops_->transform_filters({.from = weights + i * panel,
+                               .channel = spec_.filters,
+                               .tap = spec_.input.c * spec_.filters,
+                               .columns = panel,
+                               .channels = spec_.input.c,
+                               .turned = mirrored_,
+                               .into = into + i * panel * spec_.input.c,
+                               .plane = spec_.input.c * spec_.filters});
+  }
 }
 
 // The last group of rows of a short block has rows that nobody reads.
@@ -167,29 +197,6 @@ void WinogradConvolution::run_tiles(std::int64_t first, std::int64_t last, const
     loops_->write_output(tiling_.output(tile), bias, rectified, outputs_.at(outputs, tile - first),
                          y + tiling_.image_of(tile) * tiling_.output_image());
   }
-}
-
-void WinogradFilterLayout::transform(const Engine::Impl& engine, const float* weights,
-                                     float* into) const {
-  engine.enter();
-  const std::int64_t panel = panel_of(*loops, filters);
-  constexpr std::int64_t taps = 9;
-  // The weights of the layer have the filters of a mirrored convolution as their channels.
-  const std::int64_t filter = mirrored ? taps : channels * taps;
-  const std::int64_t channel = mirrored ? filters * taps : taps;
-  for_each_part(engine.threads(), [&](int part) {
-    const Cut share = cut(filters / panel, part, engine.threads());
-    for (std::int64_t i = share.first; i < share.last; ++i) {
-      loops->transform_filters({.from = weights + i * panel * filter,
-                                .filter = filter,
-                                .channel = channel,
-                                .columns = panel,
-                                .channels = channels,
-                                .turned = mirrored,
-                                .into = into + i * panel * channels,
-                                .plane = filters * channels});
-    }
-  });
 }
 
 WinogradWeightGradient::WinogradWeightGradient(const ConvolutionSpec& spec,

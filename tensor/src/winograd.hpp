@@ -61,51 +61,46 @@ struct WinogradPlanes {
   std::int64_t row, plane;  ///< distances, in floats
 };
 
-/// Filters as WinogradConvolution reads them: for each plane and panel of filters a matrix with a
-/// row for each channel.
-struct WinogradFilterLayout {
-  const WinogradLoops* loops = nullptr;    ///< which decide how wide a panel is
-  std::int64_t filters = 0, channels = 0;  ///< of the convolution that reads them
-  bool mirrored = false;  ///< from the weights of one with both exchanged, turned by half a turn
-
-  [[nodiscard]] std::size_t bytes() const noexcept {
-    return static_cast<std::size_t>(winograd_planes * filters * channels) * sizeof(float);
-  }
-  /// From [F,C,3,3] of the layer, on the engine's team.
-  void transform(const Engine::Impl& engine, const float* weights, float* into) const;
-  friend bool operator==(const WinogradFilterLayout&, const WinogradFilterLayout&) = default;
-};
-
 /// A convolution of 3 x 3 filters and stride 1, with bias and ReLU, or the gradient of its input,
 /// which is a convolution of dy, in fp32. It takes 36 multiplications for each 144 of the
 /// definition. The bits of an output depend on its patch and the filters alone: not on the number
 /// of threads or images, nor on the instruction set.
+///
+/// Filters are transformed by every run, into the scratchpad. Kept from update to update they would
+/// take four times the memory of the weights, and would have left the cache before they are read.
 class WinogradConvolution {
  public:
   /// Can the loops of this CPU compute it, and in less time than oneDNN's kernels?
   [[nodiscard]] static bool is_faster(const ConvolutionSpec& spec) noexcept;
 
-  /// `threads`: of the engine. With `mirrored` filters it computes the gradient of an input.
+  /// `threads`: of the engine. `mirrored`: computes the gradient of an input; then the layer's
+  /// filters are the channels of `spec`.
   WinogradConvolution(const ConvolutionSpec& spec, const WinogradLoops& loops, int threads,
                       bool mirrored);
 
   [[nodiscard]] std::string name() const;
-  [[nodiscard]] const WinogradFilterLayout& filters() const noexcept { return filters_; }
+  /// The layer's weights as run() reads them: those of each tap are a matrix with a row for each
+  /// channel of `spec`.
+  [[nodiscard]] dnnl::memory::desc weights_layout() const;
   /// Bytes that run() uses of the engine's scratchpad.
   [[nodiscard]] std::size_t scratchpad_bytes() const noexcept;
 
-  /// `x` and `y` are dense; `filters` have WinogradFilterLayout; `bias` may be null.
-  void run(const Engine::Impl& engine, const float* x, const float* filters, const float* bias,
+  /// `x` and `y` are dense; `bias` may be null.
+  void run(const Engine::Impl& engine, const float* x, const float* weights, const float* bias,
            float* y) const;
 
  private:
+  [[nodiscard]] std::int64_t filter_floats() const noexcept {
+    return winograd_planes * spec_.filters * spec_.input.c;
+  }
+  void transform_filters(const float* weights, const Cut& panels, float* into) const;
   void run_tiles(std::int64_t first, std::int64_t last, const float* x, const float* filters,
                  const float* bias, float* y, float* scratchpad) const;
 
   ConvolutionSpec spec_;
   const WinogradLoops* loops_;
   int threads_;
-  WinogradFilterLayout filters_;
+  bool mirrored_;
   WinogradTiling tiling_;
   WinogradPlanes inputs_;
   WinogradPlanes outputs_;

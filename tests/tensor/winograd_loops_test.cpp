@@ -32,12 +32,10 @@ Results run(const WinogradLoops& loops, const ConvolutionSpec& spec, bool mirror
   const std::vector<float> weights = normal_values(spec.weights(), 3);
   const std::vector<float> bias = normal_values(spec.filters, 4);
 
-  std::vector<float> filters(forward.filters().bytes() / sizeof(float));
-  forward.filters().transform(engine.impl(), weights.data(), filters.data());
   Results results{.y = std::vector<float>(static_cast<std::size_t>(spec.output().size())),
                   .dw = std::vector<float>(weights.size()),
                   .bias_gradient = std::vector<float>(bias.size())};
-  forward.run(engine.impl(), x.data(), filters.data(), bias.data(), results.y.data());
+  forward.run(engine.impl(), x.data(), weights.data(), bias.data(), results.y.data());
   gradient.run(engine.impl(), x.data(), dy.data(), results.dw.data(), results.bias_gradient.data());
   return results;
 }

@@ -230,18 +230,15 @@ void write_output(const WinogradSquare& square, const float* bias, bool rectifie
 }
 
 void transform_filters(const WinogradFilters& task) {
-  constexpr int tap_count = taps * taps;
+  const std::ptrdiff_t last = taps * taps - 1;
+  const float* const first = task.turned ? task.from + last * task.tap : task.from;
+  const std::ptrdiff_t tap = task.turned ? -task.tap : task.tap;
   for (std::ptrdiff_t c = 0; c < task.channels; ++c) {
     for (std::ptrdiff_t f = 0; f < task.columns; f += vector_floats) {
-      float filters[tap_count][vector_floats];
-      for (std::ptrdiff_t i = 0; i < vector_floats; ++i) {
-        const float* from = task.from + (f + i) * task.filter + c * task.channel;
-        for (int tap = 0; tap < tap_count; ++tap) {
-          filters[tap][i] = from[task.turned ? tap_count - 1 - tap : tap];
-        }
-      }
       transform_square<FilterTransform>(
-          [&](int row, int column) RONDO_INLINE { return load(filters[row * taps + column]); },
+          [&](int row, int column) RONDO_INLINE {
+            return load(first + (row * taps + column) * tap + c * task.channel + f);
+          },
           [&](int row, int column, Vector value) RONDO_INLINE {
             store(task.into + (row * patch + column) * task.plane + c * task.columns + f, value);
           });

@@ -41,12 +41,12 @@ struct WinogradProduct {
   bool add = false;
 };
 
-/// The filters of one panel, for some input channels: filter i of channel c begins at
-/// from[i * filter + c * channel] and has 3 x 3 numbers, which are read backward if `turned`. Plane
-/// p of channel c is a row of `columns` floats at into[p * plane + c * columns].
+/// The filters of one panel: from[c * channel + tap * this->tap] begins a row of `columns` weights,
+/// one of each filter, for channel c and one of the 3 x 3 taps, which are taken backward if
+/// `turned`. Plane p of channel c is a row of `columns` floats at into[p * plane + c * columns].
 struct WinogradFilters {
   const float* from = nullptr;
-  std::ptrdiff_t filter = 0, channel = 0;
+  std::ptrdiff_t channel = 0, tap = 0;
   std::ptrdiff_t columns = 0, channels = 0;
   bool turned = false;
   float* into = nullptr;
