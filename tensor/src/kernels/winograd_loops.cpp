@@ -52,7 +52,16 @@ constexpr int taps = 3;  // along a side of a filter
   __builtin_memcpy(into, &value, sizeof(value));
 }
 
-[[gnu::always_inline]] inline Vector all(float value) { return Vector{} + value; }
+// Vector{} + value would be an addition: zero and -0 are zero.
+[[gnu::always_inline]] inline Vector all(float value) {
+#if defined(__AVX512F__)
+  return _mm512_set1_ps(value);
+#elif defined(__FMA__)
+  return _mm256_set1_ps(value);
+#else
+  return Vector{value, value, value, value};
+#endif
+}
 
 [[gnu::always_inline]] inline Vector multiply_add(Vector a, Vector b, Vector sum) {
 #if defined(__AVX512F__)
