@@ -25,12 +25,18 @@ constexpr std::int64_t page = 1024;      // floats
 // The floats that the planes of a block may take.
 constexpr std::int64_t block_floats = 128 * 1024;
 constexpr std::int64_t most_tiles = 96;
-// Fewer would read the filters, or the sums of a weight gradient, too often.
 constexpr std::int64_t least_tiles = 24;
-constexpr std::int64_t least_tiles_of_gradient = 48;
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t unit) {
   return (count + unit - 1) / unit * unit;
+}
+
+// Each block reads the filters, or reads and writes the sums of a weight gradient, which are larger
+// than the cache in wide layers. With so many tiles they move fewer bytes than the planes do when
+// these leave the cache, too.
+std::int64_t least_tiles_of(const ConvolutionSpec& spec, int passes) {
+  const std::int64_t channels = spec.input.c;
+  return std::max(least_tiles, passes * channels * spec.filters / (2 * (channels + spec.filters)));
 }
 
 std::int64_t panel_of(const WinogradLoops& loops, std::int64_t filters) {
@@ -108,7 +114,7 @@ WinogradConvolution::WinogradConvolution(const ConvolutionSpec& spec, const Wino
       loops_(&loops),
       threads_(threads),
       mirrored_(mirrored),
-      tiling_(spec, least_tiles),
+      tiling_(spec, least_tiles_of(spec, 1)),
       inputs_(tiling_.at_once(), spec.input.c),
       outputs_(tiling_.at_once(), spec.filters) {}
 
@@ -203,7 +209,7 @@ WinogradWeightGradient::WinogradWeightGradient(const ConvolutionSpec& spec,
                                                const WinogradLoops& loops, int threads)
     : spec_(spec),
       loops_(&loops),
-      tiling_(spec, least_tiles_of_gradient * threads),
+      tiling_(spec, threads * least_tiles_of(spec, 2)),
       inputs_(tiling_.at_once(), spec.input.c),
       gradients_(tiling_.at_once(), spec.filters),
       sums_(spec.input.c, spec.filters) {}
