@@ -24,15 +24,15 @@ namespace rondo::tensor {
 class WinogradTiling {
  public:
   /// At least `least` tiles at once, a multiple of 8, where there are so many.
-  WinogradTiling(const ConvolutionSpec& spec, std::int64_t least);
+  WinogradTiling(const ConvolutionSpec& spec, std::int64_t filters_at_once, std::int64_t least);
 
   [[nodiscard]] std::int64_t tiles() const noexcept { return tiles_; }
   [[nodiscard]] std::int64_t at_once() const noexcept { return at_once_; }
 
   /// The patch of x that a tile is computed from, and the image that has it.
   [[nodiscard]] WinogradSquare patch(std::int64_t tile) const noexcept;
-  /// The tile of y, or of dy.
-  [[nodiscard]] WinogradSquare output(std::int64_t tile) const noexcept;
+  /// The tile of y, or of dy, in some of its channels.
+  [[nodiscard]] WinogradSquare output(std::int64_t tile, std::int64_t filters) const noexcept;
   [[nodiscard]] std::int64_t image_of(std::int64_t tile) const noexcept {
     return tile / (down_ * across_);
   }
@@ -66,8 +66,9 @@ struct WinogradPlanes {
 /// definition. The bits of an output depend on its patch and the filters alone: not on the number
 /// of threads or images, nor on the instruction set.
 ///
-/// Filters are transformed by every run, into the scratchpad. Kept from update to update they would
-/// take four times the memory of the weights, and would have left the cache before they are read.
+/// Filters are transformed by every run, some at a time, into the scratchpad. Kept from update to
+/// update they would take four times the memory of the weights, and would have left the cache
+/// before they are read.
 class WinogradConvolution {
  public:
   /// Can the loops of this CPU compute it, and in less time than oneDNN's kernels?
@@ -90,17 +91,17 @@ class WinogradConvolution {
            float* y) const;
 
  private:
-  [[nodiscard]] std::int64_t filter_floats() const noexcept {
-    return winograd_planes * spec_.filters * spec_.input.c;
-  }
-  void transform_filters(const float* weights, const Cut& panels, float* into) const;
-  void run_tiles(std::int64_t first, std::int64_t last, const float* x, const float* filters,
+  /// `filters`: which ones; `transformed`: they.
+  void transform_filters(const Cut& filters, const float* weights, const Cut& channels,
+                         float* transformed) const;
+  void run_tiles(const Cut& filters, const Cut& tiles, const float* x, const float* transformed,
                  const float* bias, float* y, float* scratchpad) const;
 
   ConvolutionSpec spec_;
   const WinogradLoops* loops_;
   int threads_;
   bool mirrored_;
+  std::int64_t filters_at_once_;
   WinogradTiling tiling_;
   WinogradPlanes inputs_;
   WinogradPlanes outputs_;
@@ -120,14 +121,19 @@ class WinogradWeightGradient final : public OwnWeightGradient {
            float* bias_gradient) const override;
 
  private:
-  void transform(std::int64_t begin, const Cut& share, const float* x, const float* dy,
-                 float* inputs, float* gradients) const;
-  void add_bias_gradient(std::int64_t tiles, const float* gradients, double* sums) const;
-  void multiply(std::int64_t product, std::int64_t tiles, bool add, const float* inputs,
-                const float* gradients, float* sums) const;
+  /// The gradient of some filters.
+  void run_filters(const Engine::Impl& engine, const Cut& filters, const float* x, const float* dy,
+                   float* into, float* bias_gradient) const;
+  void transform(const Cut& filters, std::int64_t begin, const Cut& share, const float* x,
+                 const float* dy, float* inputs, float* gradients) const;
+  void multiply(const Cut& filters, const Cut& products, std::int64_t tiles, bool add,
+                const float* inputs, const float* gradients, float* sums) const;
+  void add_bias_gradient(std::int64_t filters, std::int64_t tiles, const float* gradients,
+                         double* sums) const;
 
   ConvolutionSpec spec_;
   const WinogradLoops* loops_;
+  std::int64_t filters_at_once_;
   WinogradTiling tiling_;
   WinogradPlanes inputs_;
   WinogradPlanes gradients_;

@@ -159,13 +159,14 @@ ConvolutionSpec uneven() {
           .pad_right = 0};
 }
 
+// The one before the last has more filters than are transformed at once.
 INSTANTIATE_TEST_SUITE_P(
     Layers, WinogradTest,
     testing::Values(square(2, 32, 16, 16, 3, 1, 1), square(5, 16, 32, 32, 3, 1, 1),
                     square(9, 8, 64, 64, 3, 1, 1), square(2, 7, 128, 64, 3, 1, 1),
                     square(2, 14, 64, 256, 3, 1, 1), square(1, 13, 256, 96, 3, 1, 1),
                     square(3, 9, 16, 80, 3, 1, 0), with_bias(square(2, 10, 32, 64, 3, 1, 1)),
-                    uneven()));
+                    with_bias(square(2, 6, 256, 160, 3, 1, 1)), uneven()));
 
 TEST(WinogradChoiceTest, IsMadeByTheEngineAndTheShape) {
   if (!can_run()) GTEST_SKIP() << "this CPU fuses no multiplication with an addition";

@@ -203,7 +203,7 @@ struct Inside {
 template <typename Transform, bool whole>
 void transform_pixels(const WinogradSquare& square, const Inside& inside, const float* image,
                       WinogradTile tile) {
-  for (std::ptrdiff_t c = 0; c < square.channels; c += vector_floats) {
+  for (std::ptrdiff_t c = 0; c < square.used; c += vector_floats) {
     transform_square<Transform>(
         [&](int row, int column) RONDO_INLINE {
           if (!whole && !inside.has(row, column)) return Vector{};
@@ -224,7 +224,7 @@ void transform_image(const WinogradSquare& square, const float* image, WinogradT
 void write_output(const WinogradSquare& square, const float* bias, bool rectified,
                   WinogradTile tile, float* image) {
   const Inside inside(square, side);
-  for (std::ptrdiff_t f = 0; f < square.channels; f += vector_floats) {
+  for (std::ptrdiff_t f = 0; f < square.used; f += vector_floats) {
     const Vector added = bias == nullptr ? Vector{} : load(bias + f);
     transform_square<OutputTransform>(
         [&](int row, int column)
@@ -300,10 +300,21 @@ template <int rows, int vectors>
 constexpr int widest = 2;
 constexpr int rows_at_once = vector_floats == 16 ? 8 : 4;
 
+// So many steps read a part of `right` that stays in the first-level cache from rows to rows.
+constexpr std::ptrdiff_t steps_at_once = 128;
+
 template <int vectors>
 void multiply_panel(const WinogradProduct& task) {
-  for (std::ptrdiff_t row = 0; row < task.rows; row += rows_at_once) {
-    multiply_rows<rows_at_once, vectors>(task, row);
+  WinogradProduct part = task;
+  for (std::ptrdiff_t step = 0; step < task.steps; step += steps_at_once) {
+    const std::ptrdiff_t left = task.steps - step;
+    part.steps = left < steps_at_once ? left : steps_at_once;
+    for (std::ptrdiff_t row = 0; row < task.rows; row += rows_at_once) {
+      multiply_rows<rows_at_once, vectors>(part, row);
+    }
+    part.left += part.steps * task.left_step;
+    part.right += part.steps * task.right_step;
+    part.add = true;
   }
 }
 

@@ -19,6 +19,7 @@ inline constexpr std::ptrdiff_t winograd_planes = 36;  ///< products for each ti
 struct WinogradSquare {
   std::ptrdiff_t rows = 0, columns = 0, channels = 0;  ///< of the image
   std::ptrdiff_t top = 0, left = 0;                    ///< of the rectangle; may be negative
+  std::ptrdiff_t used = 0;                             ///< channels of it that are wanted
 };
 
 /// The planes of one transformed tile: element c of plane p is data[p * plane + c].
