@@ -22,7 +22,7 @@ inline constexpr std::size_t decoded_ahead = 3;
 
 // Threads that prepare announced ranges, in the order of announcement, while the owner reads the
 // range that it took last. Knows nothing of what is prepared but that a range has parts, which
-// several threads may prepare at once, and that it lies in one of buffers() buffers.
+// several threads may prepare at once, and that it lies in one of `ahead` + 1 buffers.
 class PrefetchQueue {
  public:
   struct Work {
@@ -43,8 +43,6 @@ class PrefetchQueue {
   PrefetchQueue(const PrefetchQueue&) = delete;
   PrefetchQueue& operator=(const PrefetchQueue&) = delete;
   ~PrefetchQueue();
-
-  [[nodiscard]] std::size_t buffers() const noexcept { return slots_.size(); }
 
   // Has `range` prepared after those announced before; returns at once. Only the last `ahead`
   // announcements count.

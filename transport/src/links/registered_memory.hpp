@@ -47,12 +47,6 @@ class RegisteredMemory {
     return &added;
   }
 
-  template <typename Visit>
-  void for_each(Visit visit) const {
-    for (const auto& [base, piece] : pieces_) {
-      for (const Registration& registration : piece.registrations) visit(registration);
-    }
-  }
   void clear() noexcept { pieces_.clear(); }
 
  private:
