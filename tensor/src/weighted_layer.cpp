@@ -22,6 +22,13 @@ namespace rondo::tensor {
 using dnnl::memory;
 using dnnl::query;
 
+namespace {
+
+// Of a convolution. Such filters are mirrored by exchanging them with the channels, in a reorder.
+bool has_one_tap(const memory::dims& extents) { return extents[2] * extents[3] == 1; }
+
+}  // namespace
+
 PackedWeights::PackedWeights(Engine::Impl& engine, const memory::desc& plain)
     : engine_(engine), plain_(plain), extents_(onednn::dims_of(plain)) {}
 
@@ -39,8 +46,14 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
     copy.reorder = Reorder(engine_, plain_.reshape(onednn::dims_of(layout)), layout);
     return copies_.emplace_back(std::move(copy)).memory.data();
   }
-  // Mirrored weights are first written to the reorder buffer, in torch's layout with channels and
-  // filters exchanged, and are reordered from there as others are.
+  if (has_one_tap(extents_)) {
+    const memory::desc turned(onednn::dims_of(layout), memory::data_type::f32,
+                              memory::format_tag::iohw);
+    copy.reorder = Reorder(engine_, turned, layout);
+    return copies_.emplace_back(std::move(copy)).memory.data();
+  }
+  // Others are first written to the reorder buffer, in torch's layout with channels and filters
+  // exchanged, and are reordered from there.
   engine_.reserve_reorder_buffer(plain_.get_size());
   const memory::desc plain(onednn::dims_of(layout), memory::data_type::f32,
                            memory::format_tag::oihw);
@@ -52,7 +65,7 @@ void* PackedWeights::place_of(const memory::desc& layout, WeightsKind kind) {
 void PackedWeights::pack(const float* weights) {
   bool mirrored = false;  // the reorder buffer holds them
   for (Copy& copy : copies_) {
-    if (copy.kind == WeightsKind::own) {
+    if (copy.kind == WeightsKind::own || has_one_tap(extents_)) {
       copy.reorder.run(engine_, weights, copy.memory.data());
       continue;
     }
@@ -68,14 +81,18 @@ void PackedWeights::mirror(const float* weights) const {
   const std::int64_t filters = extents_[0];
   const std::int64_t channels = extents_[1];
   const std::int64_t window = extents_[2] * extents_[3];
-  auto* into = static_cast<float*>(engine_.reorder_buffer());
-  for (std::int64_t c = 0; c < channels; ++c) {
-    for (std::int64_t f = 0; f < filters; ++f) {
-      const float* from = weights + (f * channels + c) * window;
-      std::reverse_copy(from, from + window, into);
-      into += window;
+  const int parts = engine_.threads();
+  for_each_part(parts, [&](int part) {
+    const Cut share = cut(channels, part, parts);
+    auto* into = static_cast<float*>(engine_.reorder_buffer()) + share.first * filters * window;
+    for (std::int64_t c = share.first; c < share.last; ++c) {
+      for (std::int64_t f = 0; f < filters; ++f) {
+        const float* from = weights + (f * channels + c) * window;
+        std::reverse_copy(from, from + window, into);
+        into += window;
+      }
     }
-  }
+  });
 }
 
 // The sizes that making the layer would take, asked of the descriptions alone.
@@ -100,7 +117,9 @@ KernelMemory memory_of(const LayerKernels& kernels, const dnnl::memory::desc& pl
     // Forward and backward share a copy where they read the same layout; mirrored weights never do.
     const bool mirrored = kernels.backward_data_reads == WeightsKind::mirrored;
     if (mirrored || backward != forward) memory.own += backward.get_size();
-    if (mirrored) memory.reorder_buffer = plain.get_size();
+    if (mirrored && !has_one_tap(onednn::dims_of(plain))) {
+      memory.reorder_buffer = plain.get_size();
+    }
     count_scratchpad(kernels.backward_data);
   }
   if (kernels.own_backward_weights) {
