@@ -24,7 +24,7 @@ using dnnl::query;
 
 namespace {
 
-// Of a convolution. Such filters are mirrored by exchanging them with the channels, in a reorder.
+// A filter of one tap is mirrored by a reorder that exchanges channels and filters.
 bool has_one_tap(const memory::dims& extents) { return extents[2] * extents[3] == 1; }
 
 }  // namespace

@@ -35,7 +35,7 @@ GOALS = ("goal", "", "", 110, 0.10, 0.20, "12-18%", 0, 0)
 # Of each module: lines, circles, inverted sentences; and the lines that it is to have.
 BUDGETS = {
     "transport": (28_650, 0, 0, 25_500),
-    "tensor": (7_850, 0, 0, 6_500),
+    "tensor": (7_950, 0, 0, 6_500),
     "sync": (7_000, 0, 0, 6_800),
     "train": (32_300, 0, 0, 25_000),
     "tools": (16_560, 0, 0, 13_500),
