@@ -104,14 +104,9 @@ THREAD = Build(
     "sanitizer",
     suites=["threads", "loader-threads"],
 )
-# An hour is enough for --ci without what is compiled once more for the fuzzers' seeds and the loader,
-# and without the planner's numbers, which an address sanitizer computes three times as slowly.
+# An hour is enough for --ci without what is compiled once more for the fuzzers' seeds and the loader.
 ADDRESS_CI = Build(
-    "address",
-    CLANG,
-    [*ADDRESS.options, "-Dfuzzers=disabled"],
-    "sanitizer",
-    without=["planner", *ADDRESS.without],
+    "address", CLANG, [*ADDRESS.options, "-Dfuzzers=disabled"], "sanitizer", without=ADDRESS.without
 )
 THREAD_CI = Build("thread", CLANG, THREAD.options, "sanitizer", suites=["threads"])
 BENCHMARKS = Build(
