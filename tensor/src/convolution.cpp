@@ -137,9 +137,9 @@ bool can_be_mirrored(const ConvolutionSpec& spec) {
 
 // With stride 1 the gradient of the input is a convolution of dy, whose forward kernel is faster
 // than oneDNN's backward one in two cases. In fp32 with AVX-512 and kernels larger than 1x1 it is a
-// little faster on one thread and 1.3 times as fast on two. In bf16 with AMX it is 1.1 to 4 times
-// as fast, where oneDNN 2 has no backward kernel of that family. In bf16 without AMX it is the
-// other way round: at 16 channels backward does 355 GFLOP/s, forward 264 (Zen 5).
+// little faster on one thread and 1.3 times as fast on two. In bf16 with AMX it is up to twice as
+// fast, as oneDNN 2 has no backward kernel of that family. In bf16 without AMX it is slower: at 16
+// channels backward does 355 GFLOP/s, forward 264 (Zen 5).
 bool mirrored_is_faster(const ConvolutionSpec& spec) {
   constexpr std::int64_t vector = 16;
   if (std::min(spec.input.c, spec.filters) < vector) return false;

@@ -37,8 +37,8 @@ std::int64_t panel_of(const WinogradLoops& loops, std::int64_t filters) {
   return filters % loops.widest_panel == 0 ? loops.widest_panel : vector;
 }
 
-// What is transformed of filters, or summed of their gradient, at once: the patches are transformed
-// again for the next ones, which takes little time beside many products.
+// So many filters are transformed, or have their gradient summed, at once. The patches are
+// transformed again for the next ones, which takes little time beside many products.
 std::int64_t filters_at_once_of(const ConvolutionSpec& spec, const WinogradLoops& loops) {
   const std::int64_t panel = panel_of(loops, spec.filters);
   const std::int64_t fit = filter_floats / (winograd_planes * spec.input.c) / panel * panel;

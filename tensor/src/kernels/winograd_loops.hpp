@@ -42,9 +42,9 @@ struct WinogradProduct {
   bool add = false;
 };
 
-/// The filters of one panel: from[c * channel + tap * this->tap] begins a row of `columns` weights,
-/// one of each filter, for channel c and one of the 3 x 3 taps, which are taken backward if
-/// `turned`. Plane p of channel c is a row of `columns` floats at into[p * plane + c * columns].
+/// The filters of one panel: from[c * channel + t * tap] begins a row of `columns` weights, one of
+/// each filter, for channel c and tap t of the 3 x 3 taps, which are taken backward if `turned`.
+/// Plane p of channel c is a row of `columns` floats at into[p * plane + c * columns].
 struct WinogradFilters {
   const float* from = nullptr;
   std::ptrdiff_t channel = 0, tap = 0;
