@@ -25,10 +25,10 @@
 
 #include <fmt/format.h>
 
+#include <rondo/transport/blocked_signals.hpp>
 #include <rondo/transport/error.hpp>
 
 #include "checkpoint/storage.hpp"
-#include "data/signals_blocked.hpp"
 #include "weights/checksum.hpp"
 
 namespace rondo::train {
@@ -112,7 +112,7 @@ void CheckpointWriter::run(Work work) {
   done_ = false;
   error_ = nullptr;
   stop_ = {};
-  const SignalsBlocked blocked;
+  const transport::BlockedSignals blocked;
   thread_ = std::thread([this, work = std::move(work)] {
     try {
       work();

@@ -16,7 +16,7 @@
 #include <system_error>
 #include <utility>
 
-#include "data/signals_blocked.hpp"
+#include <rondo/transport/blocked_signals.hpp>
 
 namespace rondo::train {
 namespace {
@@ -53,7 +53,7 @@ PrefetchQueue::PrefetchQueue(Work work, Options options)
     : work_(std::move(work)), ahead_(std::max<std::size_t>(options.ahead, 1)), slots_(ahead_ + 1) {
   entries_.reserve(ahead_ + 1);
   // Threads inherit the mask of signals and the CPUs of the thread that starts them.
-  const SignalsBlocked blocked;
+  const transport::BlockedSignals blocked;
   const OnCpus pinned(options.cpus);
   try {
     for (std::size_t i = 0; i < std::max<std::size_t>(options.workers, 1); ++i) {

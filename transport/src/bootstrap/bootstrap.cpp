@@ -19,9 +19,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include <rondo/transport/blocked_signals.hpp>
 #include <rondo/transport/error.hpp>
 
-#include "base/blocked_signals.hpp"
 #include "base/forks.hpp"
 #include "bootstrap/auth.hpp"
 #include "bootstrap/fabric.hpp"

@@ -19,9 +19,8 @@
 
 #include <sys/eventfd.h>
 
+#include <rondo/transport/blocked_signals.hpp>
 #include <rondo/transport/error.hpp>
-
-#include "base/blocked_signals.hpp"
 
 namespace rondo::transport::bootstrap {
 namespace {

@@ -24,9 +24,9 @@
 #include <utility>
 #include <vector>
 
+#include <rondo/transport/blocked_signals.hpp>
 #include <rondo/transport/error.hpp>
 
-#include "base/blocked_signals.hpp"
 #include "bootstrap/interfaces.hpp"
 #include "bootstrap/probe.hpp"
 #include "bootstrap/wire.hpp"

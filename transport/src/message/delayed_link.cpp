@@ -24,7 +24,8 @@
 #include <thread>
 #include <utility>
 
-#include "base/blocked_signals.hpp"
+#include <rondo/transport/blocked_signals.hpp>
+
 #include "base/world_lock.hpp"
 #include "message/link.hpp"
 

@@ -24,7 +24,8 @@
 #include <string>
 #include <system_error>
 
-#include "base/blocked_signals.hpp"
+#include <rondo/transport/blocked_signals.hpp>
+
 #include "memory/control_block.hpp"
 #include "world/world_core.hpp"
 
