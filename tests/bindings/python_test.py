@@ -337,6 +337,34 @@ class Memory(unittest.TestCase):
         WORLD.progress()
         self.assertEqual(WORLD.arena_bytes, before)
 
+    def test_arrays_that_numpy_makes(self):
+        before = WORLD.arena_bytes
+        with WORLD.arrays():
+            array = numpy.full(100_000, 3.0)
+            self.assertTrue(WORLD.in_arena(array))
+            self.assertTrue(WORLD.in_arena(array * 2 + 1))
+            self.assertFalse(numpy.zeros(100_000).any())  # in memory of what is gone
+            self.assertFalse(WORLD.in_arena(numpy.zeros(8191)))
+        self.assertFalse(WORLD.in_arena(numpy.zeros(100_000)))
+        WORLD.allreduce(array)
+        self.assertTrue((array == 3.0 * WORLD.size).all())
+        array.resize(200_000, refcheck=False)  # by NumPy's realloc(): outside of the arena here
+        self.assertEqual(array.sum(), 300_000.0 * WORLD.size)
+        WORLD.progress()
+        self.assertEqual(WORLD.arena_bytes, before)
+
+    def test_arrays_that_numpy_makes_outlive_their_world(self):
+        world = rondo.World.make_threads(1)[0]
+        with world.arrays():
+            array = numpy.ones(100_000)
+            grown = numpy.ones(100_000)
+            grown.resize(150_000, refcheck=False)
+            self.assertTrue(world.in_arena(grown))
+            world.close()
+            self.assertEqual(array.sum() + grown.sum(), 200_000)
+            self.assertEqual(numpy.ones(100_000).sum(), 100_000)
+        del array, grown
+
     def test_adopted_arrays(self):
         before = WORLD.arena_bytes
         array = numpy.full(300_000, 2.0, "float32")

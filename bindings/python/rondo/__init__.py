@@ -9,9 +9,9 @@
         gradients /= world.size
 
 - Arrays are reduced in place, as mpi4py and torch.distributed do it, or into `out`. They must be
-  C-contiguous, and of float16, float32, float64, bfloat16 or integers. Arrays of World.empty() and
-  those that World.adopt() was given are reduced in one pass over shared memory; any other array
-  works, too, and takes longer.
+  C-contiguous, and of float16, float32, float64, bfloat16 or integers. Arrays of World.empty(),
+  those that NumPy makes within World.arrays(), and those that World.adopt() was given are reduced
+  in one pass over shared memory; any other array works, too, and takes longer.
 - With wait=False an operation returns a Request at once. It keeps its arrays alive; until it has
   completed they may be read at most. Progress is made inside World.progress(), Request.test() and
   Request.wait().
@@ -31,6 +31,7 @@ import weakref
 import numpy
 
 from rondo._arguments import _array, _int, _options, _path, _type_of
+from rondo._arrays import arrays_of
 from rondo._c_interface import (
     Counters,
     Error,
@@ -135,6 +136,13 @@ class _Shared:
         self.abandoned.extend(pending)
         self.reap_at = max(1, 2 * len(pending))
 
+    def allocate(self, size):
+        """The address of memory in the arena, which lives until drop()."""
+        memory = ctypes.c_void_p()
+        _c.rondo_allocate(self.get(), size, ctypes.byref(memory))
+        self.arrays.append(None)
+        return memory.value
+
     def drop(self, memory):
         self.arrays.pop()
         if self.closed:
@@ -161,11 +169,8 @@ class _ArenaMemory(_Owner):
     """What numpy.asarray() makes an array of, and keeps as the base of all its views."""
 
     def __init__(self, shared, size):
-        memory = ctypes.c_void_p()
-        _c.rondo_allocate(shared.get(), size, ctypes.byref(memory))
-        self._address = memory.value
+        self._address = shared.allocate(size)
         self._shared = shared
-        shared.arrays.append(None)
         self.__array_interface__ = {
             "data": (self._address, False),
             "shape": (size,),
@@ -346,6 +351,19 @@ class World(Communicator):
         array = self.empty(shape, dtype)
         array[...] = 0
         return array
+
+    def arrays(self):
+        """For `with`: arrays of 64 KiB and more that NumPy makes on this thread lie in memory of empty().
+
+            with rondo.World() as world, world.arrays():
+                gradients = numpy.zeros(1_000_000)
+                world.allreduce(gradients)      # in one pass
+
+        They are ordinary arrays, may outlive the `with` and the World, and lie elsewhere where the
+        arena has no room for them. A forked child shares their memory with its parent. NumPy calls
+        Python for each array that it makes and frees, which takes some microseconds.
+        """
+        return arrays_of(self._shared)
 
     def adopt(self, array):
         """Puts an array that exists into shared memory, where it lies, until that is released.
