@@ -3,6 +3,7 @@
 Exact: all values are small whole numbers.
 """
 
+import contextvars
 import os
 import sys
 import threading
@@ -32,6 +33,18 @@ class Threads(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(sums, [3, 3, 3])
+
+    def test_arrays_of_another_thread_lie_in_ordinary_memory(self):
+        world = rondo.World.make_threads(1)[0]
+        found = []
+        with world, world.arrays():
+            mine = numpy.ones(100_000)
+            run = contextvars.copy_context().run  # as asyncio.to_thread() does it
+            other = threading.Thread(target=run, args=(lambda: found.append(numpy.ones(100_000)),))
+            other.start()
+            other.join()
+            self.assertTrue(world.in_arena(mine))
+            self.assertFalse(world.in_arena(found[0]))
 
     def test_ranks_that_share_a_cpu(self):
         def told(ranks):

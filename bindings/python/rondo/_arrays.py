@@ -8,6 +8,7 @@ whose arena is chosen, and a table which addresses lie in one.
 import contextlib
 import contextvars
 import ctypes
+import threading
 
 import numpy
 
@@ -15,7 +16,8 @@ from rondo._c_interface import Error
 
 SMALLEST = 64 * 1024  # bytes
 
-_chosen = contextvars.ContextVar("rondo.arrays", default=None)  # a _Shared
+# A _Shared, and the thread that it belongs to: asyncio.to_thread() takes the context to another one.
+_chosen = contextvars.ContextVar("rondo.arrays", default=(None, None))
 _blocks = {}  # {address: (the _Shared whose arena it lies in, bytes)}
 _libc = ctypes.CDLL(None)
 _libc.malloc.restype = _libc.calloc.restype = _libc.realloc.restype = ctypes.c_void_p
@@ -46,8 +48,8 @@ class _Handler(ctypes.Structure):
 
 def _in_arena(size):
     """A block of the chosen arena; None where there is none, or no room in it."""
-    shared = _chosen.get()
-    if shared is None or shared.closed or size < SMALLEST:
+    shared, thread = _chosen.get()
+    if size < SMALLEST or thread != threading.get_ident() or shared.closed:
         return None
     try:
         address = shared.allocate(size)
@@ -130,7 +132,7 @@ def arrays_of(shared):
     if _capsule is None:
         _set_handler = _find_set_handler()
         _capsule = _make_capsule()
-    token = _chosen.set(shared)
+    token = _chosen.set((shared, threading.get_ident()))
     before = _set_handler(_capsule)
     try:
         yield
