@@ -271,8 +271,8 @@ RONDO_API rondo_status rondo_deallocate(rondo_world* world, void* memory);
  * allowed. */
 RONDO_API rondo_status rondo_adopt(rondo_world* world, void* memory, size_t bytes,
                                    rondo_adopted** adopted);
-/* Makes it ordinary memory again; needed before it is freed. No operation may be pending on it. On
- * the World's thread; the world may be gone. NULL does nothing. */
+/* Makes it ordinary memory again; needed before it is freed or resized. No operation may be pending
+ * on it. On the World's thread; the world may be gone. NULL does nothing. */
 RONDO_API void rondo_adopted_free(rondo_adopted* adopted);
 /* 1 when all of [data, data + bytes) is memory of this rank that the node can reach, else 0. */
 RONDO_API int rondo_arena_contains(const rondo_world* world, const void* data, size_t bytes);

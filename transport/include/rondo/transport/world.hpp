@@ -279,8 +279,9 @@ class RONDO_TRANSPORT_API World {
   /// Whole pages are replaced, with what lies beside the buffer on its first and last page: no
   /// other thread may write to any of it during this call and the release, and of two buffers that
   /// share a page only one can be adopted. For operations what lies beside it stays ordinary
-  /// memory. The memory must be released before it is freed. A forked child shares it with the
-  /// parent until it releases its copy. It must not lie on the stack of another thread.
+  /// memory. The memory must be released before it is freed, or resized: realloc() would add pages
+  /// of the arena to it that belong to others. A forked child shares it with the parent until it
+  /// releases its copy. It must not lie on the stack of another thread.
   ///
   /// Throws std::invalid_argument for memory that is not private, readable and writable (such as
   /// memory of files or of other processes), lies on the stack of the calling thread or of the
