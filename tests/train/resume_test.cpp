@@ -47,10 +47,10 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
 
-// All of them; under a sanitizer the first and the last.
+// All of them; under a sanitizer the last one.
 std::vector<int> ends_of(const std::vector<int>& stops) {
-  if (!rondo::test::sanitized || stops.size() < 2) return stops;
-  return {stops.front(), stops.back()};
+  if (!rondo::test::sanitized) return stops;
+  return {stops.back()};
 }
 
 enum class Compared : std::uint8_t { model, bytes, everything };
