@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -147,11 +146,6 @@ class Engine::Impl {
   void reserve_scratchpad(std::size_t bytes) { grow(scratchpad_, bytes); }
   [[nodiscard]] void* scratchpad() const noexcept { return scratchpad_.data(); }
 
-  /// Which kernels of oneDNN have passed their test; see onednn_self_test.hpp.
-  [[nodiscard]] std::unordered_map<std::string, bool>& tested_kernels() const noexcept {
-    return tested_kernels_;
-  }
-
   /// While one lives, kernels are taken without their test: a forecast of many layers must not run
   /// them all.
   class Forecast {
@@ -194,7 +188,6 @@ class Engine::Impl {
   dnnl::stream stream_;
   Buffer scratchpad_;
   Buffer reorder_buffer_;
-  mutable std::unordered_map<std::string, bool> tested_kernels_;
   mutable int forecasts_ = 0;
 };
 

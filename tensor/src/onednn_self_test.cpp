@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -247,15 +248,27 @@ bool computes_correctly(const Engine::Impl& on, Pass pass, const dnnl::primitive
   return Trial(on, pass, kernel, spec).passes();
 }
 
+// Ranks may be threads of one process, and each has an engine of its own.
+bool told_once(const std::string& key, const std::function<bool()>& test) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, bool> answers;
+  {
+    const std::lock_guard lock(mutex);
+    const auto known = answers.find(key);
+    if (known != answers.end()) return known->second;
+  }
+  const bool answer = test();
+  const std::lock_guard lock(mutex);
+  return answers.emplace(key, answer).first->second;
+}
+
 bool tested_once(const Engine::Impl& on, const dnnl::primitive_desc_base& kernel,
                  std::initializer_list<std::int64_t> numbers, const std::function<bool()>& test) {
   // Reference kernels are refused elsewhere, and their test would take minutes.
   if (is_tried(version()) || is_reference(kernel) || on.forecasts()) return true;
-  std::string key = kernel.impl_info_str();
+  std::string key = kernel.impl_info_str() + (" by " + std::to_string(on.threads()));
   for (const std::int64_t number : numbers) key += " " + std::to_string(number);
-  const auto [known, is_new] = on.tested_kernels().try_emplace(key, false);
-  if (is_new) known->second = test();
-  return known->second;
+  return told_once(key, test);
 }
 
 bool is_sound(const Engine::Impl& on, Pass pass, const dnnl::primitive_desc_base& kernel,

@@ -36,8 +36,12 @@ namespace rondo::tensor::onednn {
                                       const dnnl::primitive_desc_base& backward,
                                       const PoolingSpec& spec);
 
-/// Tells what `test` says of this kernel for a layer that `numbers` describe; an engine asks once.
-/// True without a test in a release of oneDNN that was tried, and for a forecast.
+/// Tells what `test` says of what `key` names; a process asks once. Any thread may call it, and two
+/// that call it for the same key at the same time may both ask.
+[[nodiscard]] bool told_once(const std::string& key, const std::function<bool()>& test);
+
+/// The same of this kernel for a layer that `numbers` describe. True without a test in a release of
+/// oneDNN that was tried, and for a forecast.
 [[nodiscard]] bool tested_once(const Engine::Impl& on, const dnnl::primitive_desc_base& kernel,
                                std::initializer_list<std::int64_t> numbers,
                                const std::function<bool()>& test);

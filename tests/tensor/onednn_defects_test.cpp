@@ -284,5 +284,16 @@ TEST(ReorderTest, OfOneReleaseDropsElements) {
   }
 }
 
+TEST(SelfTest, AProcessAsksOnce) {
+  int asked = 0;
+  for (const bool answer : {true, false}) {
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(onednn::told_once(answer ? "sound" : "broken", [&] { return ++asked, answer; }),
+                answer);
+    }
+  }
+  EXPECT_EQ(asked, 2);
+}
+
 }  // namespace
 }  // namespace rondo::tensor::onednn_defects_test
