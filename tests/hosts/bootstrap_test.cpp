@@ -93,28 +93,5 @@ TEST_F(HostsBootstrapTest, KeepsAJobOfAnotherNameOut) {
   EXPECT_EQ(stranger.wait(1).status, 3);
 }
 
-TEST_F(HostsBootstrapTest, KeepsARankWithAnotherSecretOut) {
-  Job job({1, 2});
-  Job stranger({1, 2});
-  stranger.set_coordinator(job.coordinator());
-  stranger.set("RONDO_SECRET", "known to nobody but a stranger");
-  stranger.set("RONDO_TEST_PATIENCE", "3");
-
-  stranger.start_rank(1, {rank_program(), "collectives"});
-  job.start({rank_program(), "collectives"});
-
-  expect_success(job, " 0 wrong");
-  EXPECT_EQ(stranger.wait(1).status, 3);
-}
-
-TEST_F(HostsBootstrapTest, LetsTwoJobsRunSideBySide) {
-  Job one({1, 2});
-  Job other({2, 1});
-  one.start({rank_program(), "collectives"});
-  other.start({rank_program(), "collectives"});
-  expect_success(one, " 0 wrong");
-  expect_success(other, " 0 wrong");
-}
-
 }  // namespace
 }  // namespace rondo::test

@@ -50,6 +50,18 @@ class HostsFailureTest : public HostsTest {
     EXPECT_EQ(report.host, host) << "rank " << rank << ": " << ended.out << ended.err;
     EXPECT_LE(report.at - began, seconds) << "rank " << rank << ": " << ended.out << ended.err;
   }
+
+  /// Harms host 2, over whose `interface` two ranks exchange data: each names the other.
+  static void expect_both_named(const std::string& interface, const std::vector<std::string>& harm,
+                                const std::vector<std::string>& mend, double seconds) {
+    Job job({1, 2});
+    start(job, interface);
+    const double began = now();
+    hosts(harm);
+    expect_report(job, 0, 1, "h2", began, seconds);
+    expect_report(job, 1, 0, "h1", began, seconds);
+    hosts(mend);
+  }
 };
 
 TEST_F(HostsFailureTest, AKilledRankIsNamedWithinASecond) {
@@ -69,34 +81,16 @@ TEST_F(HostsFailureTest, TheKilledRankOfTheStoreIsNamedWithinASecond) {
 }
 
 TEST_F(HostsFailureTest, ACutLinkIsNamedOnBothSidesWithinFiveSeconds) {
-  Job job({1, 2});
-  start(job);
-  const double began = now();
-  hosts({"cut", "2"});
-  expect_report(job, 0, 1, "h2", began, three_times_as_long);
-  expect_report(job, 1, 0, "h1", began, three_times_as_long);
-  hosts({"mend", "2"});
+  expect_both_named("eth0", {"cut", "2"}, {"mend", "2"}, three_times_as_long);
 }
 
 // The store is reached over eth0 and notices nothing.
 TEST_F(HostsFailureTest, ACutOfTheDataAloneIsNoticedOnBothSides) {
-  Job job({1, 2});
-  start(job, "eth1");
-  const double began = now();
-  hosts({"cut", "2", "eth1"});
-  expect_report(job, 0, 1, "h2", began, 10.0);
-  expect_report(job, 1, 0, "h1", began, 10.0);
-  hosts({"mend", "2", "eth1"});
+  expect_both_named("eth1", {"cut", "2", "eth1"}, {"mend", "2", "eth1"}, 10.0);
 }
 
 TEST_F(HostsFailureTest, AnInterfaceThatGoesDownIsNamedOnBothSidesWithinFiveSeconds) {
-  Job job({1, 2});
-  start(job);
-  const double began = now();
-  hosts({"down", "2"});
-  expect_report(job, 0, 1, "h2", began, three_times_as_long);
-  expect_report(job, 1, 0, "h1", began, three_times_as_long);
-  hosts({"up", "2"});
+  expect_both_named("eth0", {"down", "2"}, {"up", "2"}, three_times_as_long);
 }
 
 }  // namespace

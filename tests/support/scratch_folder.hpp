@@ -4,12 +4,20 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace rondo::test {
+
+/// The contents of a file, whole blocks at a time; empty when there is none.
+[[nodiscard]] inline std::string contents(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
 
 // An empty folder of its own for a test; it goes with the object.
 class ScratchFolder {

@@ -140,6 +140,7 @@ const std::vector<Path> paths = {
      {.kind = MomentumKind::nesterov, .mu = 0.5F},
      changing_rate,
      {12.0F, 20.0F, 25.0F, 25.0F}},
+    // In units of gradient it is momentum: u = mu*u - D/rate; W = W - rate*u.
     // rate          1   1/2   1/4   1/2
     // mu*ratio          1/4   1/4     1
     // V             8     6   3.5   2.5
@@ -169,6 +170,7 @@ const std::vector<Path> paths = {
     {"others do not", {.kind = MomentumKind::classical, .mu = 0.5F}, falling_rate, {8, 12, 14}},
     {"others do not", {.kind = MomentumKind::nesterov, .mu = 0.5F}, falling_rate, {12, 14, 15}},
     {"others do not", {.kind = MomentumKind::diloco, .mu = 0.5F}, falling_rate, {12, 14, 15}},
+    // Nesterov's SGD on the outer gradient -D: v = mu*v + g; w -= rate*(g + mu*v).
     // V             8     8     6     2
     // (D + V/2)/4   3     2  1.25     0
     {"diloco scales by its rate",
@@ -182,20 +184,6 @@ const std::vector<Path> paths = {
 
 TEST(CommonModelTest, GoesWhereItIsWorkedOutToGo) {
   for (const Path& each : paths) EXPECT_EQ(path(each.momentum, each.rounds), each.w) << each.what;
-}
-
-// The definition in units of gradient: u = mu*u - D/eta; W = W - eta*u.
-TEST(CommonModelTest, SlowMoIsMomentumInUnitsOfGradient) {
-  double u = 0.0;
-  double w = 0.0;
-  std::vector<float> expected;
-  for (const Going& round : changing_rate) {
-    u = 0.5 * u - static_cast<double>(round.displacement) / round.rate;
-    w = w - round.rate * u;
-    expected.push_back(static_cast<float>(w));
-  }
-
-  EXPECT_EQ(path({.kind = MomentumKind::slowmo, .mu = 0.5F}, changing_rate), expected);
 }
 
 TEST(CommonModelTest, SlowMoIsClassicalWhileTheRateStays) {
@@ -218,22 +206,6 @@ TEST(CommonModelTest, SlowMoLeavesOutARoundThatWasEndedEarly) {
 
   EXPECT_THAT(model.velocity(), ElementsAre(6.0F));
   EXPECT_THAT(model.parameters(), ElementsAre(16.0F));
-}
-
-// Nesterov's SGD as libraries have it, on the outer gradient -D: v = mu*v + g; w -= eta*(g + mu*v).
-TEST(CommonModelTest, DiLoCoIsNesterovSgdOnTheOuterGradient) {
-  double v = 0.0;
-  double w = 0.0;
-  std::vector<float> expected;
-  for (const Going& round : changing_rate) {
-    const double gradient = -static_cast<double>(round.displacement);
-    v = 0.5 * v + gradient;
-    w -= 0.25 * (gradient + 0.5 * v);
-    expected.push_back(static_cast<float>(w));
-  }
-
-  EXPECT_EQ(path({.kind = MomentumKind::diloco, .mu = 0.5F, .outer_rate = 0.25F}, changing_rate),
-            expected);
 }
 
 TEST(CommonModelTest, DiLoCoAtRateOneIsNesterov) {

@@ -58,26 +58,6 @@ TEST(CyclicForecastTest, TurnsTakeTime) {
   EXPECT_THAT(forecast(workload, 3.0).times, ElementsAre(1.0, 2.0, 2.25));
 }
 
-// The turns that clocks make, done by a scheme: what a worker computes at each is what its clock
-// says, and the parameters are those that the turns give.
-TEST(CyclicForecastTest, ItsTurnsAreAScript) {
-  const std::vector<Turn> turns = forecast(one_slow_worker(Delay::dynamic), 16.5).turns;
-  test::CyclicModel model(4, PushScaling::per_sample);
-  for (const Turn& turn : turns) model.turn(turn);
-  rondo::test::World{4}.run([&](transport::World& world) {
-    test::CyclicWorker worker(world, {.script = turns});
-    int minibatches = 0;
-    for (const Turn& turn : turns) {
-      if (turn.worker == world.rank()) minibatches += turn.minibatches;
-    }
-
-    worker.compute_minibatches(minibatches);
-    worker.scheme->flush();
-
-    EXPECT_THAT(worker.parameters(), testing::Pointwise(testing::FloatEq(), model.store()));
-  });
-}
-
 // A run that follows such a script parks where it says, and what is computed between is what it
 // says; a turn that came otherwise would throw.
 TEST(CyclicForecastTest, ARunParksWhereItsForecastDoes) {

@@ -187,16 +187,6 @@ TEST(WarmUpTest, DoesNotGoBackToTheWarmUp) {
   EXPECT_THROW(warm_up.scheme->restore(cold), std::logic_error);
 }
 
-TEST(WarmUpTest, RefusesTheStateOfSomethingElse) {
-  const Recorded warm_up(2);
-  const std::vector<std::byte> state = warm_up.scheme->save();
-
-  EXPECT_THROW(warm_up.scheme->restore(make_sgd(1, {})->save()), std::invalid_argument);
-  EXPECT_THROW(warm_up.scheme->restore(std::span(state).first(state.size() - 1)),
-               std::invalid_argument);
-  EXPECT_THAT(warm_up.calls, ElementsAre());
-}
-
 TEST(WarmUpTest, RefusesWhatCannotRun) {
   std::vector<std::string> calls;
   const auto scheme = [&] { return std::make_unique<RecordingScheme>("a", calls); };
@@ -224,27 +214,6 @@ void iterate(UpdateScheme& scheme, Arrays& arrays, int index) {
   test::iterate(scheme, arrays,
                 {.index = index, .local_samples = 1, .global_samples = 2, .learning_rate = 0.1},
                 [&](std::size_t, float w) { return w * 0.3F + static_cast<float>(index) * 0.7F; });
-}
-
-// Synchronous for two steps, then synchronous in other buckets, with one optimizer.
-TEST(WarmUpTest, ASharedOptimizerKeepsItsMomenta) {
-  rondo::test::World{2}.run([](transport::World& world) {
-    Arrays arrays(world, {50, 60});
-    Arrays others(world, {50, 60});
-    const std::shared_ptr<Optimizer> sgd = make_sgd(110, {});
-    const auto warm_up = make_warm_up(make_synchronous(arrays.replica(), sgd),
-                                      make_synchronous(arrays.replica(), sgd, {64, 16}), 2);
-    const auto throughout = make_synchronous(others.replica(), make_sgd(110, {}));
-
-    for (int i = 0; i < 5; ++i) {
-      iterate(*warm_up, arrays, i);
-      iterate(*throughout, others, i);
-    }
-
-    EXPECT_THAT(arrays.parameters, ElementsAreArray(others.parameters));
-    EXPECT_EQ(warm_up->counters().global_reductions, 5U);
-    EXPECT_EQ(warm_up->counters().global_bytes, throughout->counters().global_bytes);
-  });
 }
 
 TEST(WarmUpTest, AnIterationAllocatesNothing) {

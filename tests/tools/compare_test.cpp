@@ -43,7 +43,7 @@ class CompareTest : public testing::Test {
                   more);
   }
   [[nodiscard]] Ended compare(const Words& more) const { return rondo(arguments(more)); }
-  [[nodiscard]] std::string file(const fs::path& name) const { return text_of(folder() / name); }
+  [[nodiscard]] std::string file(const fs::path& name) const { return contents(folder() / name); }
 
  private:
   ScratchFolder scratch_;

@@ -77,7 +77,7 @@ TEST(DoctorTest, GivesEachFindingAllItsParts) {
 
 // Names of interfaces and of pools of huge pages are the machine's.
 TEST(DoctorTest, GivesOnlyValuesThatAreDocumented) {
-  const std::string text = text_of(sources() / "docs/troubleshooting.md");
+  const std::string text = contents(sources() / "docs/troubleshooting.md");
   for (const json& one : report_of_two_ranks()["findings"]) {
     for (const auto& [name, value] : one["values"].items()) {
       if (name.starts_with("megabits_") || name.starts_with("pool_")) continue;

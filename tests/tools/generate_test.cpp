@@ -136,7 +136,7 @@ class PagesTest : public testing::Test {
 
   void add(const std::string& page) { files_.push_back((folder_.path() / (page + ".1")).string()); }
   [[nodiscard]] std::string page(const std::string& name) const {
-    return text_of(folder_.path() / (name + ".1"));
+    return contents(folder_.path() / (name + ".1"));
   }
 
   ScratchFolder folder_;
@@ -146,7 +146,7 @@ class PagesTest : public testing::Test {
 
 TEST_F(PagesTest, AreThereForEveryCommand) {
   EXPECT_EQ(ended_.status, 0) << ended_.err;
-  for (const std::string& file : files_) EXPECT_THAT(text_of(file), HasSubstr(".SH SYNOPSIS"));
+  for (const std::string& file : files_) EXPECT_THAT(contents(file), HasSubstr(".SH SYNOPSIS"));
   EXPECT_THAT(page("rondo"), AllOf(HasSubstr("rondo\\-doctor"), Not(HasSubstr("generate\\fR"))));
   EXPECT_THAT(page("rondo-run"), Not(HasSubstr("\\-\\-part")));
 }
@@ -178,7 +178,7 @@ TEST_F(PagesTest, PassMandoc) {
 
 // docs/command-line.md begins with a table of all commands.
 TEST(DocumentsTest, NameEveryCommandAndNoOther) {
-  const std::string text = text_of(sources() / "docs/command-line.md");
+  const std::string text = contents(sources() / "docs/command-line.md");
   const std::regex row("\n\\| \\[`rondo ([a-z-]+)");
   std::set<std::string> documented;
   for (auto it = std::sregex_iterator(text.begin(), text.end(), row); it != std::sregex_iterator();
@@ -195,7 +195,7 @@ TEST(DocumentsTest, NameOnlyOptionsThatExist) {
   for (const std::string& command : commands_in_help({"bench"})) {
     known += rondo({"bench", command, "--help"}).out;
   }
-  const std::string text = text_of(sources() / "docs/command-line.md");
+  const std::string text = contents(sources() / "docs/command-line.md");
   const std::regex option("`(--[a-z][a-z-]+)");
   for (auto it = std::sregex_iterator(text.begin(), text.end(), option);
        it != std::sregex_iterator(); ++it) {

@@ -41,7 +41,7 @@ class ReportTest : public testing::Test {
   // The data that the page shows.
   [[nodiscard]] Json data() const {
     const std::string opening = R"(<script id="data" type="application/json">)";
-    const std::string text = text_of(page());
+    const std::string text = contents(page());
     const std::size_t begin = text.find(opening) + opening.size();
     return Json::parse(text.substr(begin, text.find("</script>", begin) - begin), nullptr, false);
   }
@@ -64,14 +64,14 @@ TEST_F(ReportTest, WritesAPageIntoTheDirectoryOfTheRunAndSaysWhere) {
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
   EXPECT_EQ(lines(ended.out).back(), (at("run") / "report.html").string());
-  EXPECT_THAT(text_of(at("run") / "report.html"), StartsWith("<!doctype html>"));
+  EXPECT_THAT(contents(at("run") / "report.html"), StartsWith("<!doctype html>"));
 }
 
 TEST_F(ReportTest, NeedsNoOtherFileAndNoNetwork) {
   write_run(at("run"), {});
   ASSERT_EQ(report({"run"}).status, 0);
 
-  const std::string text = text_of(page());
+  const std::string text = contents(page());
 
   EXPECT_THAT(text, AllOf(HasSubstr("default-src 'none'"), Not(HasSubstr(" src=")),
                           Not(HasSubstr("href=")), Not(HasSubstr("https://"))));
@@ -194,7 +194,7 @@ TEST_F(ReportTest, LeavesTheTextsOfUsersText) {
   const Ended ended = report({name});
 
   ASSERT_EQ(ended.status, 0) << ended.err;
-  EXPECT_THAT(text_of(page()), AllOf(Not(HasSubstr("<script>alert")), Not(HasSubstr("<b>"))));
+  EXPECT_THAT(contents(page()), AllOf(Not(HasSubstr("<script>alert")), Not(HasSubstr("<b>"))));
   EXPECT_EQ(data()["title"], name);
   EXPECT_EQ(data()["variants"][0], "</script><b>");
 }
@@ -251,13 +251,13 @@ TEST_F(ReportTest, RefusesWhatIsNoRunAndWritesNothing) {
 TEST_F(ReportTest, RefusesToWriteWhereThereIsNoFolderOrAFileOfARun) {
   write_run(at("run"), {});
   const fs::path metrics = at("run") / "metrics.jsonl";
-  const std::string before = text_of(metrics);
+  const std::string before = contents(metrics);
 
   expect_refused(rondo({"report", at("run"), "--out", at("absent") / "page.html"}), 2,
                  "there is no folder");
   expect_refused(rondo({"report", at("run"), "--out", metrics}), 2,
                  "a file that a run or a comparison needs");
-  EXPECT_EQ(text_of(metrics), before);
+  EXPECT_EQ(contents(metrics), before);
 }
 
 }  // namespace

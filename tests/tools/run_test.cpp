@@ -261,7 +261,7 @@ class EndlessJob {
 };
 
 nlohmann::json read_json(const std::filesystem::path& path) {
-  return nlohmann::json::parse(text_of(path));
+  return nlohmann::json::parse(contents(path));
 }
 
 TEST(RunTest, WritesTheFlightRecordsOfRanksThatWereKilled) {

@@ -4,8 +4,6 @@
 // configuration of a small run.
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -14,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "support/program.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace rondo::test {
 
@@ -23,12 +22,6 @@ using Words = std::vector<std::string>;
 inline Words joined(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
-}
-
-/// Empty where there is no file.
-inline std::string text_of(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 /// The events that `text` holds, a line each, as metrics.jsonl does; those of one kind if it is

@@ -42,11 +42,11 @@ class ShortRunTest : public testing::Test {
     return rondo(words_of(command, more));
   }
   [[nodiscard]] Json file(const std::string& name) const {
-    return Json::parse(text_of(folder() / name), nullptr, false);
+    return Json::parse(contents(folder() / name), nullptr, false);
   }
   /// The lines of metrics.jsonl for events of that name.
   [[nodiscard]] std::vector<Json> events(const std::string& name) const {
-    return events_in(text_of(folder() / "metrics.jsonl"), name);
+    return events_in(contents(folder() / "metrics.jsonl"), name);
   }
 
  private:
@@ -137,7 +137,7 @@ TEST_F(FindRateTest, IsShownByAReport) {
   const Ended ended = rondo({"report", folder()});
 
   EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_THAT(text_of(folder() / "report.html"), HasSubstr("Learning rate"));
+  EXPECT_THAT(contents(folder() / "report.html"), HasSubstr("Learning rate"));
 }
 
 TEST_F(FindRateTest, RefusesWhatIsNoSweep) {

@@ -58,7 +58,7 @@ class TrainTest : public testing::Test {
 
   // Files of the run's folder.
   [[nodiscard]] std::string file(const std::string& name) const {
-    return text_of(fs::path(out()) / name);
+    return contents(fs::path(out()) / name);
   }
   [[nodiscard]] bool has(const std::string& name) const {
     return fs::exists(fs::path(out()) / name);

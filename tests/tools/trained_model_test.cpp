@@ -98,7 +98,7 @@ class TrainedModelTest : public testing::Test {
   // are the values.
   static std::string edited_model(
       const std::function<void(json& header, std::string& values)>& edit) {
-    const std::string bytes = text_of(model());
+    const std::string bytes = contents(model());
     std::uint64_t length = 0;
     std::memcpy(&length, bytes.data(), sizeof length);
     json header = json::parse(bytes.substr(sizeof length, length));
@@ -121,7 +121,7 @@ class TrainedModelTest : public testing::Test {
     return model.replace(model.find(key), key.size(), "other.xxh3");
   }
 
-  static json last_epoch() { return events_in(text_of(run() + "/metrics.jsonl"), "epoch").back(); }
+  static json last_epoch() { return events_in(contents(run() + "/metrics.jsonl"), "epoch").back(); }
 
  private:
   static inline std::unique_ptr<ScratchFolder> scratch_;
@@ -199,11 +199,11 @@ TEST_F(TrainedModelTest, ExportsTheModelOfARun) {
 
   const Ended ended = rondo({"export", run(), "-o", out});
   EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_EQ(text_of(out), text_of(model()));
+  EXPECT_EQ(contents(out), contents(model()));
 
   const Ended again = rondo({"export", config(), "--weights", out, "-o", in("again.safetensors")});
   EXPECT_EQ(again.status, 0) << again.err;
-  EXPECT_EQ(text_of(in("again.safetensors")), text_of(out));
+  EXPECT_EQ(contents(in("again.safetensors")), contents(out));
 }
 
 // It was safetensors, whatever the name said.
@@ -261,7 +261,7 @@ TEST_F(TrainedModelTest, TakesTheModelOfACheckpoint) {
     const Ended ended = rondo({"export", run(), "--checkpoint", which, "-o", out});
 
     EXPECT_EQ(ended.status, 0) << ended.err;
-    EXPECT_EQ(text_of(out), text_of(model())) << which;
+    EXPECT_EQ(contents(out), contents(model())) << which;
   }
   const Words of_newest = {"--checkpoint", "newest"};
   const Words eval = {"eval", run(), "--threads", "1", "--format", "json"};
@@ -344,7 +344,7 @@ TEST_F(TrainedModelTest, JudgesNothingWithWeightsThatAreNotFinite) {
 
 TEST_F(TrainedModelTest, JudgesNothingWithWeightsThatAreDamaged) {
   const std::string file = in("damaged.safetensors");
-  std::string damaged = text_of(model());
+  std::string damaged = contents(model());
   damaged.back() = static_cast<char>(damaged.back() ^ 1);
   write("damaged.safetensors", damaged);
   const std::string problem = file + ": its tensors are damaged: they do not fit";

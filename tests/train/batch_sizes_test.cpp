@@ -25,7 +25,7 @@ namespace {
 
 using test::make_samples;
 using test::Network;
-using test::relative_difference;
+using test::relative_distance;
 using test::Samples;
 using test::small_experiment;
 using test::train_on;
@@ -204,7 +204,7 @@ TEST(TrainerMicroBatchesTest, ABatchInMicroBatchesIsTheWholeOneToRounding) {
     const auto expected = train_on(ranks, whole);
     const auto outcome = train_on(ranks, micro_batches);
 
-    EXPECT_LE(relative_difference(outcome.parameters.at(0), expected.parameters.at(0)), 1e-5);
+    EXPECT_LE(relative_distance(outcome.parameters.at(0), expected.parameters.at(0)), 1e-5);
     EXPECT_EQ(outcome.summaries.at(0).samples, 200);
     EXPECT_EQ(outcome.summaries.at(0).global_bytes, expected.summaries.at(0).global_bytes);
   }

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <stop_token>
@@ -205,8 +204,7 @@ TEST(CheckpointFilesTest, EveryChangedByteOfAnyFileIsNoticed) {
   write_example(run.path(), example());
   const fs::path checkpoint = checkpoint_folder(run.path(), 12);
   for (const auto& entry : fs::directory_iterator(checkpoint)) {
-    std::ifstream stream(entry.path(), std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    const std::string text = rondo::test::contents(entry.path());
     const bool is_manifest = entry.path().extension() == ".json";
     for (std::size_t i = 0; i < text.size(); i += is_manifest ? 7 : 1) {
       std::string changed = text;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <regex>
 #include <set>
@@ -26,6 +24,7 @@
 #include "layers/layer_type.hpp"
 #include "model/described.hpp"
 #include "support/error_text.hpp"
+#include "support/scratch_folder.hpp"
 #include "support/sources.hpp"
 #include "support/world.hpp"
 #include "train/outcome.hpp"
@@ -229,10 +228,8 @@ TEST(LayerKindsTest, NoSourceAsksForASingleKind) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(
            std::filesystem::path(rondo::test::sources()) / "train" / "src")) {
     if (!entry.is_regular_file()) continue;
-    std::ifstream file(entry.path());
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-
-    EXPECT_THAT(single_kinds_in(text), testing::IsEmpty()) << entry.path();
+    EXPECT_THAT(single_kinds_in(rondo::test::contents(entry.path())), testing::IsEmpty())
+        << entry.path();
     ++sources;
   }
   EXPECT_GT(sources, 50);

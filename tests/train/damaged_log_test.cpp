@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using rondo::test::contents;
 using rondo::test::ScratchFolder;
-using test::contents;
 using test::events;
 using test::experiment_of;
 using test::run_in;

@@ -3,7 +3,6 @@
 #include <rondo/train/inference.hpp>
 
 #include <fstream>
-#include <iterator>
 #include <mutex>
 #include <span>
 #include <string>
@@ -27,6 +26,7 @@
 namespace rondo::train::inference_test {
 namespace {
 
+using rondo::test::contents;
 using rondo::test::error_text;
 using testing::HasSubstr;
 
@@ -38,11 +38,6 @@ Experiment tiny() {
   experiment.model.name = "resnet8";
   experiment.train.global_batch = 16;
   return experiment;
-}
-
-std::string contents(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 class InferenceTest : public testing::Test {

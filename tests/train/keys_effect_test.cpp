@@ -18,6 +18,7 @@
 #include "support/scratch_folder.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "train/support/network.hpp"
 #include "train/tiny_network.hpp"
 
 namespace rondo::train::keys_effect_test {
@@ -263,7 +264,7 @@ TEST(KeysEffectTest, FastConvolutionsRoundOtherwise) {
   const std::vector<float> direct = parameters_by(tensor::ConvolutionAlgorithm::direct);
   const std::vector<float> fast = parameters_by(tensor::ConvolutionAlgorithm::fast);
   EXPECT_NE(fast, direct);
-  EXPECT_LT(test::relative_difference(fast, direct), 1e-3);
+  EXPECT_LT(test::relative_distance(fast, direct), 1e-3);
 }
 
 // Keys of these sections whose effect other tests show, or that change no parameter.

@@ -2,10 +2,8 @@
 
 // Whole runs in one process, and what they leave.
 
-#include <cmath>
 #include <cstddef>
 #include <mutex>
-#include <span>
 #include <vector>
 
 #include <rondo/transport/world.hpp>
@@ -50,17 +48,6 @@ inline Outcome train_on(const rondo::test::World& world, int ranks, const Experi
 
 inline Outcome train_on(int ranks, const Experiment& experiment) {
   return train_on(rondo::test::World{ranks}, ranks, experiment);
-}
-
-/// ||a - b|| / ||b||
-inline double relative_difference(std::span<const float> a, std::span<const float> b) {
-  double difference = 0.0;
-  double norm = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
 }
 
 }  // namespace rondo::train::test

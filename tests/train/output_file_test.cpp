@@ -5,8 +5,6 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
 
@@ -23,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using rondo::test::contents;
 using rondo::test::error_text;
 using testing::HasSubstr;
 
@@ -34,11 +33,6 @@ class OutputFileTest : public testing::Test {
     OutputFile output(file, "do this");
     output.write(std::as_bytes(std::span(text)));
     output.finish();
-  }
-
-  static std::string contents(const fs::path& file) {
-    std::ifstream stream(file);
-    return {std::istreambuf_iterator<char>(stream), {}};
   }
 
   // The number of files in the folder.

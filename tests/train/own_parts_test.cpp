@@ -31,10 +31,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using rondo::test::contents;
 using rondo::test::error_text;
 using rondo::test::ScratchFolder;
 using rondo::test::World;
-using test::contents;
 using test::expect_refusal;
 using testing::Contains;
 using testing::HasSubstr;

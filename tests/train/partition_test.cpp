@@ -215,22 +215,6 @@ TEST(ChannelGridTest, ReducersCutTheirPartialSumsInTheOrderOfChannels) {
   }
 }
 
-TEST(ChannelGridTest, StationaryXAndYKeepTheOrderOfBlocks) {
-  for (int p = 1; p <= 6; ++p) {
-    const Partition x = by_channel(input, {.pr = p, .pc = 2});
-    EXPECT_EQ(output_of(x, {.channels = p, .filters = 1}, output), x.with_extents(output));
-    EXPECT_EQ(output_of(x, {.channels = 1, .filters = p}, output), x.with_extents(output));
-  }
-}
-
-TEST(ChannelGridTest, TwoByThreeTransposesTheBlocks) {
-  const Partition y =
-      output_of(by_channel(input, {.pr = 6}), {.channels = 2, .filters = 3}, output);
-  std::vector<int> blocks;
-  for (int rank = 0; rank < 6; ++rank) blocks.push_back(y.block_of(rank));
-  EXPECT_EQ(blocks, (std::vector<int>{0, 2, 4, 1, 3, 5}));
-}
-
 TEST(ChannelGridTest, TwoLayersLeadBackToTheFirstLayout) {
   for (const Case& c : cases()) {
     const ChannelGrid transposed{.channels = c.grid.filters, .filters = c.grid.channels};
@@ -239,11 +223,6 @@ TEST(ChannelGridTest, TwoLayersLeadBackToTheFirstLayout) {
     const Partition third = output_of(back, c.grid, output);
     ASSERT_EQ(third, c.y());
   }
-}
-
-TEST(ChannelGridTest, AnOddNumberOfLayersMovesTheBlocks) {
-  const Partition x = by_channel(output, {.pr = 4});
-  EXPECT_NE(output_of(x, {.channels = 2, .filters = 2}, output), x);
 }
 
 TEST(ChannelGridTest, RefusesInputsInAnotherNumberOfParts) {

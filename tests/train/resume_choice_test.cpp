@@ -37,9 +37,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using rondo::test::contents;
 using rondo::test::ScratchFolder;
 using rondo::test::World;
-using test::contents;
 using test::expect_refusal;
 using test::experiment_of;
 using test::run_in;

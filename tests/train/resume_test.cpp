@@ -30,9 +30,9 @@ namespace {
 namespace fs = std::filesystem;
 
 using nlohmann::json;
+using rondo::test::contents;
 using rondo::test::ScratchFolder;
 using rondo::test::World;
-using test::contents;
 using test::events;
 using test::expect_refusal;
 using test::experiment_of;
@@ -314,6 +314,7 @@ TEST(ResumeTest, ALossThatIsNotFiniteNamesTheLayerAndKeepsTheCheckpointBefore) {
 
     // Both sides are of whole epochs.
     const json end = events(folder.path(), "end").front();
+    EXPECT_THAT(end["reason"], HasSubstr("in step 2, first in "));
     EXPECT_EQ(end["synchronous_reductions"], 0);
     EXPECT_EQ(end["synchronous_bytes_sent"], end["bytes_sent"]);
     EXPECT_THAT(list_checkpoints(folder.path()), Contains(checkpoint_folder(folder.path(), 1)));

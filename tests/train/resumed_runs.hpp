@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -140,12 +139,6 @@ inline void run_until_killed(const std::filesystem::path& folder, int ranks,
     lines.push_back(event.dump());
   }
   return lines;
-}
-
-/// The contents of a file; empty when there is none.
-[[nodiscard]] inline std::string contents(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 }  // namespace rondo::train::test

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -50,11 +49,6 @@ class SafetensorsTest : public testing::Test {
 
   void put(const std::string& bytes) const { std::ofstream(path(), std::ios::binary) << bytes; }
 
-  std::string contents() const {
-    std::ifstream stream(path(), std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
-
   std::string refused(const std::string& bytes) const {
     put(bytes);
     return error_text<DataError>([this] { SafetensorsFile{path()}; });
@@ -71,7 +65,7 @@ TEST_F(SafetensorsTest, WritesTheBytesThatTheFormatAsksFor) {
   write_safetensors(path(), {{"fc.weight", {2, 3}, weight}, {"fc.bias", {2}, bias}},
                     {{"format", "pt"}});
 
-  EXPECT_EQ(contents(),
+  EXPECT_EQ(rondo::test::contents(path()),
             file_of(R"({"__metadata__":{"format":"pt"},)"
                     R"("fc.bias":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
                     R"("fc.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]}})",

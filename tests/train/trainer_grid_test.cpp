@@ -99,6 +99,11 @@ TEST(TrainerGridTest, ReplicasTrainAsSingleRanksDo) {
       {1, "", {2, 4}, splits},
       {1, "", {4}, tiles},
       {1, "", {8}, {tiles[0]}},
+      {1, "", {4}, {{.height = 2, .layers = {{"conv2", "channel=2"}, {"fc2", "sample"}}}}},
+      // One sample for two ranks leaves one of them without any, unless layers are split.
+      {1, "train.global_batch=1", {2}, {{.plan = PlanChoice::automatic}}},
+      // One sample is left for two replicas.
+      {1, "train.global_batch=199 train.max_steps=4", {4}, {{.channel = 2}}},
       {1, sharded, {2, 4}, splits},
       {1, sharded, {4}, tiles},
       {1, sharded, {8}, {tiles[0]}},
@@ -124,13 +129,6 @@ TEST(TrainerGridTest, ReplicasTrainAsSingleRanksDo) {
       }
     }
   }
-}
-
-TEST(TrainerGridTest, LayersMayBeSplitEachInItsOwnWay) {
-  Experiment experiment = experiment_of("synchronous");
-  const Outcome alone = train_on(1, experiment);
-  experiment.grid = {.height = 2, .layers = {{"conv2", "channel=2"}, {"fc2", "sample"}}};
-  expect_same_training(train_on(4, experiment), alone);
 }
 
 // Images that are read when they are wanted, and noted. A label is the number of its image.
@@ -223,22 +221,6 @@ TEST(TrainerGridTest, TwoLayersMayReadTheInputInTwoLayouts) {
                                          .layers = {{"side", "sample"}, {"conv", "height=2"}}})),
         alone);
   }
-}
-
-// One sample for two ranks leaves one of them without any, unless layers are split.
-TEST(TrainerGridTest, ThePlannersGridTrainsTheSameModel) {
-  Experiment experiment = experiment_of("synchronous");
-  experiment.train.global_batch = 1;
-  const Outcome alone = train_on(1, experiment);
-  experiment.grid.plan = PlanChoice::automatic;
-  expect_same_training(train_on(2, experiment), alone);
-}
-
-TEST(TrainerGridTest, AShortLastBatchMayLeaveGroupsWithoutSamples) {
-  Experiment experiment = experiment_of("synchronous");
-  experiment.train.global_batch = 199;  // then one sample is left for two replicas
-  experiment.train.max_steps = 4;
-  expect_same_training(train_on(4, on_grid(experiment, {.channel = 2})), train_on(1, experiment));
 }
 
 // Where nodes cut the replicas in different ways, each position sums in another order.

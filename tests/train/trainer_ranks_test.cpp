@@ -18,6 +18,7 @@
 #include "support/world.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "train/support/network.hpp"
 #include "trainer/agreement.hpp"
 
 namespace rondo::train::trainer_ranks_test {
@@ -26,7 +27,7 @@ namespace {
 using Kind = LazyLayers::Kind;
 using rondo::test::World;
 using test::Outcome;
-using test::relative_difference;
+using test::relative_distance;
 using test::train_on;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -47,7 +48,7 @@ TEST_P(TrainerRanksTest, AnyNumberOfRanksTrainsTheSameModel) {
       const auto part = [&](const Outcome& outcome) {
         return std::span(outcome.parameters.at(0)).subspan(parameter.offset, parameter.size());
       };
-      EXPECT_LE(relative_difference(part(many), part(one)), tolerance)
+      EXPECT_LE(relative_distance(part(many), part(one)), tolerance)
           << parameter.name << " on " << ranks << " ranks";
     }
   }
@@ -60,33 +61,17 @@ TEST_P(TrainerRanksTest, MixesTheSameImagesOnAnyNumberOfRanks) {
   const Outcome one = train_on(1, experiment);
   for (const int ranks : {2, 4}) {
     const Outcome many = train_on(ranks, experiment);
-    EXPECT_LE(relative_difference(many.parameters.at(0), one.parameters.at(0)), 1e-5) << ranks;
+    EXPECT_LE(relative_distance(many.parameters.at(0), one.parameters.at(0)), 1e-5) << ranks;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(GlobalBatch, TrainerRanksTest, testing::Values(24, 25, 999));
-
-TEST(TrainerTest, FiveStepsChangeTheModel) {
-  Experiment still = test::small_experiment();
-  still.optimizer.learning_rate = 1e-30;  // too little to change a weight
-  EXPECT_NE(train_on(1, test::small_experiment()).parameters.at(0),
-            train_on(1, still).parameters.at(0));
-}
 
 TEST(TrainerTest, AllRanksHoldTheSameBits) {
   for (const char* model : {"lenet5", "resnet20"}) {
     const Outcome outcome = train_on(3, test::small_experiment(model, 7));
     EXPECT_THAT(outcome.parameters, testing::Each(outcome.parameters.at(0))) << model;
   }
-}
-
-TEST(TrainerTest, TwoRunsWithOneSeedGiveTheSameBits) {
-  const Experiment experiment = test::small_experiment();
-  const Outcome first = train_on(2, experiment);
-  const Outcome second = train_on(2, experiment);
-  EXPECT_EQ(first.parameters, second.parameters);
-  EXPECT_EQ(first.metrics.at(0).parameter_hash, second.metrics.at(0).parameter_hash);
-  EXPECT_EQ(first.metrics.at(0).loss, second.metrics.at(0).loss);
 }
 
 TEST(TrainerTest, MixupOfNothingGivesTheBitsOfNoMixup) {
@@ -98,19 +83,12 @@ TEST(TrainerTest, MixupOfNothingGivesTheBitsOfNoMixup) {
   EXPECT_NE(train_on(2, experiment).parameters, usual.parameters);
 }
 
-TEST(TrainerTest, AnotherSeedGivesAnotherModel) {
-  Experiment experiment = test::small_experiment();
-  const Outcome first = train_on(1, experiment);
-  experiment.train.seed = 2;
-  EXPECT_NE(first.parameters, train_on(1, experiment).parameters);
-}
-
 TEST(TrainerTest, ALastBatchWithFewerSamplesThanRanksIsExact) {
   Experiment experiment = test::small_experiment("lenet5", 199);  // then one sample is left
   experiment.train.max_steps = 4;
   const Outcome one = train_on(1, experiment);
   const Outcome three = train_on(3, experiment);
-  EXPECT_LE(relative_difference(three.parameters.at(0), one.parameters.at(0)), 1e-5);
+  EXPECT_LE(relative_distance(three.parameters.at(0), one.parameters.at(0)), 1e-5);
 }
 
 // 200 images are 8 batches of 24, and 8 images.

@@ -16,6 +16,7 @@
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 #include "train/resumed_runs.hpp"
+#include "train/support/network.hpp"
 #include "train/tiny_network.hpp"
 
 namespace rondo::train::trainer_schemes_test {
@@ -23,7 +24,7 @@ namespace {
 
 using rondo::test::Backend;
 using test::Outcome;
-using test::relative_difference;
+using test::relative_distance;
 using test::train_on;
 using test::with;
 using testing::Each;
@@ -59,8 +60,8 @@ void expect_averages_are_synchronous(const std::string& scheme, std::int64_t glo
   Experiment synchronous = averaging;
   synchronous.update.scheme = "synchronous";
   for (const int ranks : {1, 2, 4}) {
-    EXPECT_LE(relative_difference(train_on(ranks, averaging).parameters.at(0),
-                                  train_on(ranks, synchronous).parameters.at(0)),
+    EXPECT_LE(relative_distance(train_on(ranks, averaging).parameters.at(0),
+                                train_on(ranks, synchronous).parameters.at(0)),
               1e-5)
         << scheme << " on " << ranks;
   }

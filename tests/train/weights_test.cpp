@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <mutex>
 #include <numeric>
@@ -313,8 +312,7 @@ TEST_F(WeightsTest, RefusesAFileWhoseValuesWereChanged) {
   std::iota(weights.parameters.begin(), weights.parameters.end(), 1.0F);
   save_weights(path, model, {.name = "any", .mean = {0.0F}, .stddev = {1.0F}}, weights);
   EXPECT_EQ(load_trained(model, path).parameters, weights.parameters);
-  std::ifstream stream(path, std::ios::binary);
-  const std::string whole{std::istreambuf_iterator<char>(stream), {}};
+  const std::string whole = rondo::test::contents(path);
   const std::size_t first = whole.size() - weights.parameters.size() * sizeof(float);
   for (std::size_t place = first; place < whole.size(); place += whole.size() / 23) {
     for (const std::size_t at : {place, whole.size() - 1 - (place - first)}) {

@@ -125,39 +125,26 @@ struct Case {
 
 class FailedMemoryTest : public testing::TestWithParam<Case> {};
 
-// Ranks 0 and 1 give up, and use their memory for something else; then rank 2 comes.
+// Ranks 0 and 1 give up, and use their memory for something else, or free it and allocate anew;
+// then rank 2 comes.
 TEST_P(FailedMemoryTest, APeerThatPostsLateStoresNothingThere) {
-  std::latch gave_up(2);
-  std::latch over(3);
-  test::World(3, short_deadline()).run([&](World& world) {
-    Floats data(elements, 1.0F, &world.arena());
-    const bool late = world.rank() == 2;
-    if (late) gave_up.wait();
+  for (const bool allocates_anew : {false, true}) {
+    std::latch gave_up(2);
+    std::latch over(3);
+    test::World(3, short_deadline()).run([&](World& world) {
+      std::optional<Floats> data(std::in_place, elements, 1.0F, &world.arena());
+      const bool late = world.rank() == 2;
+      if (late) gave_up.wait();
 
-    EXPECT_TRUE(test::error_of(GetParam().post(world.communicator(), data)));
+      EXPECT_TRUE(test::error_of(GetParam().post(world.communicator(), *data)));
 
-    if (!late) std::ranges::fill(data, 42.0F);
-    if (!late) gave_up.count_down();
-    over.arrive_and_wait();
-    EXPECT_TRUE(test::all_are(data, late ? 1.0F : 42.0F));
-  });
-}
-
-TEST_P(FailedMemoryTest, APeerThatPostsLateStoresNothingIntoWhatWasAllocatedThereSince) {
-  std::latch gave_up(2);
-  std::latch over(3);
-  test::World(3, short_deadline()).run([&](World& world) {
-    std::optional<Floats> data(std::in_place, elements, 1.0F, &world.arena());
-    const bool late = world.rank() == 2;
-    if (late) gave_up.wait();
-
-    EXPECT_TRUE(test::error_of(GetParam().post(world.communicator(), *data)));
-
-    if (!late) data.emplace(elements, 42.0F, &world.arena());
-    if (!late) gave_up.count_down();
-    over.arrive_and_wait();
-    EXPECT_TRUE(test::all_are(*data, late ? 1.0F : 42.0F));
-  });
+      if (!late && allocates_anew) data.emplace(elements, 42.0F, &world.arena());
+      if (!late) std::ranges::fill(*data, 42.0F);
+      if (!late) gave_up.count_down();
+      over.arrive_and_wait();
+      EXPECT_TRUE(test::all_are(*data, late ? 1.0F : 42.0F));
+    });
+  }
 }
 
 // Rank 2 posts in time, but does its part only when the others' buffers hold something else.

@@ -149,12 +149,9 @@ class MismatchAfterALossTest : public testing::Test {
     const Request barrier = communicators[0]->post(communicators[0]->prepare_barrier());
     std::array<std::byte, 4> value{};
     CommunicatorCore& mine = *communicators[1];
-    try {
-      mine.post(mine.prepare_broadcast({value.data(), ElementType::f32, 1, 4, 4}, 1)).wait();
-    } catch (const Error& error) {
-      return error;
-    }
-    return {Errc::aborted, "none"};
+    return test::error_of(
+               mine.post(mine.prepare_broadcast({value.data(), ElementType::f32, 1, 4, 4}, 1)))
+        .value();
   }
 
   std::vector<std::shared_ptr<CommunicatorCore>> communicators;

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <latch>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -172,18 +171,6 @@ TEST_P(AnyFailureTest, DoesNotMindARankThatLeavesAfterItsPart) {
       EXPECT_TRUE(test::all_are(data, 3));
     });
   }
-}
-
-TEST_P(AnyFailureTest, EndsAWaitAtItsDeadline) {
-  test::World(GetParam(), 2, short_deadline()).run([](World& world) {
-    Communicator group = world.communicator().split(0);
-    if (world.rank() == 0) {
-      Request request = group.barrier();
-      EXPECT_THROW(request.wait(), Error);
-      EXPECT_EQ(request.status(), Errc::deadline_exceeded);
-    }
-    EXPECT_TRUE(world.communicator().barrier().wait_for(60s));
-  });
 }
 
 // Others may be in any call when the abort reaches them.
@@ -529,32 +516,6 @@ TEST(FailureTest, NamesAPeerOnceThatIsToSendAndToReceive) {
     }
     EXPECT_TRUE(world.communicator().barrier().wait_for(60s));
   });
-}
-
-TEST(FailureTest, TellsTheObserverWhoIsMissing) {
-  std::mutex mutex;
-  std::vector<Stall> stalls;
-  WorldOptions options = test::quick_options();
-  options.stall_warning = 10ms;
-  options.deadline = 1s;
-  options.on_stall = [&](const Stall& stall) {
-    const std::lock_guard lock(mutex);
-    stalls.push_back(stall);
-  };
-  test::World(2, options).run([](World& world) {
-    Communicator group = world.communicator().split(0);
-    if (world.rank() == 0) {
-      EXPECT_TRUE(error_of(group.barrier()));
-    }
-    EXPECT_TRUE(world.communicator().barrier().wait_for(60s));
-  });
-
-  // Rank 1, too, stalls: in the last barrier, until rank 0 comes. On a busy machine so may the
-  // split.
-  const auto stall = std::ranges::find_if(
-      stalls, [](const Stall& one) { return one.rank == 0 && one.operation == "barrier #1"; });
-  ASSERT_NE(stall, stalls.end());
-  EXPECT_EQ(stall->missing, std::vector{1});
 }
 
 TEST(FailureTest, AbortsFromAnotherThread) {

@@ -20,6 +20,7 @@
 #include <rondo/transport/communicator.hpp>
 #include <rondo/transport/error.hpp>
 
+#include "support/error_text.hpp"
 #include "support/processes.hpp"
 #include "support/sanitized.hpp"
 #include "support/scratch_folder.hpp"
@@ -346,12 +347,7 @@ TEST(ProcessTest, NamesTheRankThatDoesNotCome) {
   ::setenv("RONDO_COORDINATOR", ("local:" + test::new_job()).c_str(), 1);
   ::setenv("RONDO_RANK", "0", 1);
   ::setenv("RONDO_SIZE", "3", 1);
-  std::string what;
-  try {
-    (void)World::attach(options);
-  } catch (const Error& error) {
-    what = error.what();
-  }
+  const std::string what = test::error_text<Error>([&] { (void)World::attach(options); });
   for (const char* name : {"RONDO_COORDINATOR", "RONDO_RANK", "RONDO_SIZE"}) ::unsetenv(name);
 
   EXPECT_NE(what.find("could not connect to rank 1, 2"), std::string::npos) << what;

@@ -18,6 +18,7 @@
 #include <rondo/transport/error.hpp>
 
 #include "memory/memory.hpp"
+#include "support/error_text.hpp"
 
 namespace rondo::transport::segment_test {
 namespace {
@@ -107,12 +108,8 @@ TEST(SegmentTest, NamesTheLimitOfAddresses) {
   const std::size_t allowed = (mapped_pages() * 4096 / mebibyte + 1024) * mebibyte;
   const rlimit limited{.rlim_cur = allowed, .rlim_max = before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_AS, &limited), 0);
-  std::string said;
-  try {
-    static_cast<void>(Segment::create("segment-test", 4096 * mebibyte));
-  } catch (const Error& error) {
-    said = error.what();
-  }
+  const std::string said = rondo::test::error_text<Error>(
+      [] { static_cast<void>(Segment::create("segment-test", 4096 * mebibyte)); });
   ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
 
   EXPECT_EQ(said,
