@@ -28,6 +28,7 @@
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
 #include "train/support/network.hpp"
+#include "train/support/own_layer.hpp"
 
 namespace rondo::train::bf16_test {
 namespace {
@@ -195,25 +196,13 @@ TEST_F(Bf16TrainingTest, LayersAreExactWhereNothingIsRounded) {
 }
 
 // A kind that a program brings may be one for fp32 alone.
-class Fp32Only final : public LayerType {
- public:
-  std::string text() const override { return "fp32 only"; }
-  tensor::Shape output(const tensor::Shape& input) const override { return input; }
-  std::unique_ptr<LayerKernel> kernel(tensor::Engine& engine, const tensor::Shape& input,
-                                      bool input_gradient, KernelPurpose purpose) const override {
-    const LayerKind other = ActivationLayer{};
-    return other->kernel(engine, input, input_gradient, purpose);
-  }
-};
-
-struct Fp32OnlyLayer {};
-std::shared_ptr<const LayerType> make_layer_type(const Fp32OnlyLayer& /*layer*/) {
-  return std::make_shared<Fp32Only>();
-}
-
 TEST_F(Bf16TrainingTest, RefusesALayerThatComputesInFp32Alone) {
+  const test::OwnLayer narrow{
+      .text = "fp32 only", .kernel = [](tensor::Engine& engine, const tensor::Shape& input) {
+        return LayerKind(ActivationLayer{})->kernel(engine, input, true, KernelPurpose::training);
+      }};
   ModelBuilder builder("own", {1, 4, 4, 8}, 10);
-  const ValueId x = builder.add("own", Fp32OnlyLayer{}, ModelBuilder::input);
+  const ValueId x = builder.add("own", narrow, ModelBuilder::input);
   builder.add("fc", FullyConnectedLayer{.outputs = 10}, x);
   EXPECT_THAT(error_text<std::invalid_argument>([&] {
                 Network{builder.finish(), {.training_batches = {2}, .precision = DataType::bf16}};

@@ -29,6 +29,7 @@
 #include "support/world.hpp"
 #include "train/outcome.hpp"
 #include "train/support/network.hpp"
+#include "train/support/own_layer.hpp"
 #include "trainer/prepare.hpp"
 
 namespace rondo::train::custom_layer_test {
@@ -43,10 +44,6 @@ using testing::StrEq;
 // split over ranks, and plans their splits.
 
 // The layer: every value times a factor.
-struct ScaleLayer {
-  float factor = 1.0F;
-};
-
 class ScaleKernel final : public OneForwardKernel {
  public:
   explicit ScaleKernel(float factor) : factor_(factor) {}
@@ -67,23 +64,9 @@ class ScaleKernel final : public OneForwardKernel {
   float factor_;
 };
 
-class Scale final : public LayerType {
- public:
-  explicit Scale(const ScaleLayer& layer) : factor_(layer.factor) {}
-  std::string text() const override { return "scale " + std::to_string(factor_); }
-  tensor::Shape output(const tensor::Shape& input) const override { return input; }
-  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
-                                      bool /*input_gradient*/,
-                                      KernelPurpose /*purpose*/) const override {
-    return std::make_unique<ScaleKernel>(factor_);
-  }
-
- private:
-  float factor_;
-};
-
-std::shared_ptr<const LayerType> make_layer_type(const ScaleLayer& layer) {
-  return std::make_shared<Scale>(layer);
+test::OwnLayer scale_by(float factor) {
+  return {.text = "scale " + std::to_string(factor),
+          .kernel = [=](auto&, auto&) { return std::make_unique<ScaleKernel>(factor); }};
 }
 
 // The model.
@@ -91,7 +74,7 @@ template <bool scales>
 Model make_toy(tensor::Shape input, std::int64_t classes) {
   ModelBuilder builder("toy", input, classes);
   ValueId x = builder.add("conv", ConvolutionLayer{.filters = 4}, ModelBuilder::input);
-  if (scales) x = builder.add("scale", ScaleLayer{.factor = 2.0F}, x);
+  if (scales) x = builder.add("scale", scale_by(2.0F), x);
   builder.add("fc", FullyConnectedLayer{.outputs = classes}, x);
   return builder.finish();
 }
@@ -116,33 +99,14 @@ TEST(CustomLayerTest, TrainsAsWhatItComputes) {
   EXPECT_EQ(with.gradients, without.gradients);
 }
 
-// A layer with one number for all channels.
-struct SlopeLayer {};
-
-class Slope final : public LayerType {
- public:
-  std::string text() const override { return "slope"; }
-  tensor::Shape output(const tensor::Shape& input) const override { return input; }
-  LayerParameters parameters(const tensor::Shape& /*input*/) const override {
-    return {.learned = {{.name = "weight", .shape = {1}, .initial = Initial::ones}},
-            .statistics = {}};
-  }
-  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
-                                      bool /*input_gradient*/,
-                                      KernelPurpose /*purpose*/) const override {
-    return nullptr;  // only its parameters are looked at
-  }
-};
-
-std::shared_ptr<const LayerType> make_layer_type(const SlopeLayer& /*layer*/) {
-  return std::make_shared<Slope>();
-}
-
 // Where no channels are cut a rank holds all of a layer's parameters, whatever their shapes.
 TEST(CustomLayerTest, ParametersThatAreNotOfChannelsAreCutByNoGrid) {
   ModelBuilder builder("sloped", {1, 8, 8, 2}, 3);
   const ValueId x = builder.add("conv", ConvolutionLayer{.filters = 4}, ModelBuilder::input);
-  builder.add("fc", FullyConnectedLayer{.outputs = 3}, builder.add("slope", SlopeLayer{}, x));
+  // One number for all channels.
+  const test::OwnLayer slope{
+      .learned = {{.name = "weight", .shape = {1}, .initial = Initial::ones}}};
+  builder.add("fc", FullyConnectedLayer{.outputs = 3}, builder.add("slope", slope, x));
   const Model model = builder.finish();
 
   const std::vector<LayerSplit> rows = {{.kind = SplitKind::space, .h = 2}, {}, {}};

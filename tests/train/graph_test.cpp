@@ -22,6 +22,7 @@
 #include "executor/graph.hpp"
 #include "executor/lowering.hpp"
 #include "train/support/network.hpp"
+#include "train/support/own_layer.hpp"
 
 namespace rondo::train::graph_test {
 namespace {
@@ -234,38 +235,15 @@ TEST(LoweringTest, AllRanksHoldTheMeansOfTiles) {
   EXPECT_EQ(lowering.layouts[3].y.blocks(), 1);
 }
 
-// A layer that sends a value for each image, and writes down for how many it was asked.
-struct AskedLayer {
-  std::vector<std::int64_t>* images = nullptr;
-};
-
-class Asked final : public LayerType {
- public:
-  explicit Asked(const AskedLayer& layer) : images_(layer.images) {}
-  std::string text() const override { return "asked"; }
-  tensor::Shape output(const tensor::Shape& input) const override { return input; }
-  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
-                                      bool /*input_gradient*/,
-                                      KernelPurpose /*purpose*/) const override {
-    return nullptr;
-  }
-  LayerTraffic traffic(const NodeLayout& layout, bool /*input_gradient*/) const override {
-    images_->push_back(layout.x.extents().n);
-    return {.forward = static_cast<std::uint64_t>(layout.x.extents().n)};
-  }
-
- private:
-  std::vector<std::int64_t>* images_;
-};
-
-std::shared_ptr<const LayerType> make_layer_type(const AskedLayer& layer) {
-  return std::make_shared<Asked>(layer);
-}
-
 // 5 replicas have 2, 2, 3, 2 and 3 of 12 images.
 TEST(LoweringTest, CountsWhatReplicasOfOneSizeSendOnce) {
   std::vector<std::int64_t> images;
-  const Model model = model_of({{"asked", AskedLayer{&images}, {0}}});
+  // It sends a value for each image.
+  const test::OwnLayer asked{.traffic = [&](const NodeLayout& layout) {
+    images.push_back(layout.x.extents().n);
+    return LayerTraffic{.forward = static_cast<std::uint64_t>(layout.x.extents().n)};
+  }};
+  const Model model = model_of({{"asked", asked, {0}}});
   const std::vector<LayerSplit> splits(model.layers.size());
 
   const auto bytes = activation_bytes(model, splits, {.pr = 2, .pc = 5}, 12, tensor::DataType::f32);

@@ -30,6 +30,7 @@
 #include "support/world.hpp"
 #include "support/xtensor.hpp"
 #include "train/resumed_runs.hpp"
+#include "train/support/own_layer.hpp"
 
 namespace rondo::train::own_data_test {
 namespace {
@@ -313,10 +314,6 @@ TEST(OwnDataTest, RefusesImagesThatCannotBeNormalised) {
 
 // Passes values and gradients on; one call of backward, of one of the ranks that share the counter,
 // gives NaN instead.
-struct FaultyLayer {
-  std::shared_ptr<std::atomic<int>> calls_left = {};
-};
-
 class FaultyKernel final : public OneForwardKernel {
  public:
   explicit FaultyKernel(std::shared_ptr<std::atomic<int>> calls_left)
@@ -338,32 +335,15 @@ class FaultyKernel final : public OneForwardKernel {
   std::shared_ptr<std::atomic<int>> calls_left_;
 };
 
-class Faulty final : public LayerType {
- public:
-  explicit Faulty(FaultyLayer layer) : layer_(std::move(layer)) {}
-  std::string text() const override { return "faulty"; }
-  tensor::Shape output(const tensor::Shape& input) const override { return input; }
-  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
-                                      bool /*input_gradient*/,
-                                      KernelPurpose /*purpose*/) const override {
-    return std::make_unique<FaultyKernel>(layer_.calls_left);
-  }
-
- private:
-  FaultyLayer layer_;
-};
-
-std::shared_ptr<const LayerType> make_layer_type(const FaultyLayer& layer) {
-  return std::make_shared<Faulty>(layer);
-}
-
 // The loss is finite in the third step, in which one rank's gradient is not.
 void expect_gradient_named(int ranks, const Experiment& experiment) {
   const Dataset dataset = make_shades();
   ModelBuilder builder("faulty", {1, 28, 28, 1}, 2);
   ValueId x = builder.add("first", FullyConnectedLayer{.outputs = 8}, ModelBuilder::input);
   const auto calls_left = std::make_shared<std::atomic<int>>(2 * ranks + 1);
-  x = builder.add("faulty", FaultyLayer{calls_left}, x);
+  const test::OwnLayer faulty{
+      .kernel = [=](auto&, auto&) { return std::make_unique<FaultyKernel>(calls_left); }};
+  x = builder.add("faulty", faulty, x);
   builder.add("last", FullyConnectedLayer{.outputs = 2}, x);
   const Model model = builder.finish();
 

@@ -21,6 +21,7 @@
 namespace rondo::train::own_loss_test {
 namespace {
 
+using test::train_once;
 using testing::HasSubstr;
 
 Experiment experiment() {
@@ -48,25 +49,16 @@ LossFunction scaled(float factor, std::atomic<int>& images) {
   };
 }
 
-EpochMetrics run(int ranks, const Experiment& wanted, const LossFunction& loss) {
-  EpochMetrics first;
-  rondo::test::World{ranks}.run([&](transport::World& world) {
-    const EpochMetrics last = train(world, wanted, {.loss = loss});
-    if (world.rank() == 0) first = last;
-  });
-  return first;
-}
-
 // By a power of two, so that the bits of gradients and parameters are those of a rate that is twice
 // as large.
 TEST(OwnLossTest, TrainsAndEvaluatesByTheLossThatTheProgramBrings) {
   Experiment wanted = experiment();
   std::atomic<int> images = 0;
   wanted.optimizer.learning_rate = 0.01;
-  const EpochMetrics own = run(2, wanted, scaled(2.0F, images));
+  const EpochMetrics own = train_once(2, wanted, {.loss = scaled(2.0F, images)});
   EXPECT_EQ(images, 96 + 40);
   wanted.optimizer.learning_rate = 0.02;
-  const EpochMetrics usual = run(2, wanted, {});
+  const EpochMetrics usual = train_once(2, wanted, {});
 
   EXPECT_EQ(own.parameter_hash, usual.parameter_hash);
   EXPECT_EQ(own.accuracy, usual.accuracy);
@@ -80,9 +72,9 @@ TEST(OwnLossTest, IsCalledForTheImagesWhoseLogitsARankHas) {
   std::atomic<int> images = 0;
   wanted.grid.height = 2;
   wanted.grid.layers = {{"fc3", "sample"}};
-  const EpochMetrics own = run(2, wanted, scaled(1.0F, images));
+  const EpochMetrics own = train_once(2, wanted, {.loss = scaled(1.0F, images)});
   EXPECT_EQ(images, 96 + 40);
-  EXPECT_EQ(own.parameter_hash, run(2, wanted, {}).parameter_hash);
+  EXPECT_EQ(own.parameter_hash, train_once(2, wanted, {}).parameter_hash);
 }
 
 TEST(OwnLossTest, RefusesLabelSmoothingAndALossOfSomeRanks) {

@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +24,7 @@
 #include "support/scratch_folder.hpp"
 #include "support/world.hpp"
 #include "train/resumed_runs.hpp"
+#include "train/support/own_layer.hpp"
 
 namespace rondo::train::own_parts_test {
 namespace {
@@ -36,6 +36,7 @@ using rondo::test::error_text;
 using rondo::test::ScratchFolder;
 using rondo::test::World;
 using test::expect_refusal;
+using test::train_once;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -63,11 +64,6 @@ Dataset make_shades(std::int64_t count = 64) {
 }
 
 // Moves images by one row, downwards; the first row becomes zero.
-struct ShiftLayer {
-  LayerTraits traits = {};
-  std::optional<Windows> windows = {};
-};
-
 class ShiftKernel final : public OneForwardKernel {
  public:
   void backward_parameters(const BackwardOperands& /*operands*/) override {}
@@ -97,28 +93,9 @@ class ShiftKernel final : public OneForwardKernel {
   }
 };
 
-class Shift final : public LayerType {
- public:
-  explicit Shift(ShiftLayer layer) : layer_(layer) {}
-  std::string text() const override { return "shift"; }
-  LayerTraits traits() const noexcept override { return layer_.traits; }
-  std::optional<Windows> windows() const noexcept override { return layer_.windows; }
-  tensor::Shape output(const tensor::Shape& input) const override { return input; }
-  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
-                                      bool /*input_gradient*/,
-                                      KernelPurpose /*purpose*/) const override {
-    return std::make_unique<ShiftKernel>();
-  }
-
- private:
-  ShiftLayer layer_;
-};
-
-std::shared_ptr<const LayerType> make_layer_type(const ShiftLayer& layer) {
-  return std::make_shared<Shift>(layer);
-}
-
-Model with_shift(const ShiftLayer& shift) {
+Model with_shift(test::OwnLayer shift) {
+  shift.text = "shift";
+  shift.kernel = [](auto&, auto&) { return std::make_unique<ShiftKernel>(); };
   ModelBuilder builder("shifted", {1, 8, 8, 1}, 2);
   ValueId x = builder.add("conv1", ConvolutionLayer{.filters = 4}, ModelBuilder::input);
   x = builder.add("shift", shift, x);
@@ -144,17 +121,6 @@ Experiment experiment() {
   experiment.optimizer.learning_rate = 0.02;
   experiment.checkpoint.every_steps = 3;
   return experiment;
-}
-
-EpochMetrics train_once(int ranks, const Experiment& experiment, const TrainerOptions& options) {
-  EpochMetrics last;
-  std::mutex mutex;
-  World{ranks}.run([&](transport::World& world) {
-    const EpochMetrics mine = train(world, experiment, options);
-    const std::lock_guard lock(mutex);
-    last = mine;
-  });
-  return last;
 }
 
 class OwnPartsTest : public testing::Test {
@@ -368,30 +334,8 @@ TEST_F(OwnPartsTest, ARefusedRunLeavesTheFolderAsItWas) {
 }
 
 // The output that a layer states decides how much memory it gets for it.
-struct WrongLayer {
-  std::function<tensor::Shape(const tensor::Shape&)> output = {};
-};
-
-class Wrong final : public LayerType {
- public:
-  explicit Wrong(WrongLayer layer) : layer_(std::move(layer)) {}
-  std::string text() const override { return "wrong"; }
-  tensor::Shape output(const tensor::Shape& input) const override { return layer_.output(input); }
-  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
-                                      bool /*input_gradient*/,
-                                      KernelPurpose /*purpose*/) const override {
-    return nullptr;
-  }
-
- private:
-  WrongLayer layer_;
-};
-
-std::shared_ptr<const LayerType> make_layer_type(const WrongLayer& layer) {
-  return std::make_shared<Wrong>(layer);
-}
-
-Model with_wrong(const WrongLayer& wrong) {
+Model with_wrong(std::function<tensor::Shape(const tensor::Shape&)> output) {
+  const test::OwnLayer wrong{.text = "wrong", .output = std::move(output)};
   ModelBuilder builder("wrong", {1, 8, 8, 1}, 2);
   const ValueId x = builder.add("half", wrong, ModelBuilder::input);
   builder.add("fc", FullyConnectedLayer{.outputs = 2}, x);
@@ -400,7 +344,7 @@ Model with_wrong(const WrongLayer& wrong) {
 
 TEST_F(OwnPartsTest, ALayerThatSaysAnImpossibleOutputIsRefused) {
   const auto refused = [&](auto output, const char* what) {
-    const Model model = with_wrong({output});
+    const Model model = with_wrong(output);
     expect_refusal<ConfigError>(1, experiment(), {.dataset = &dataset, .model = &model},
                                 StartsWith(std::string("the model wrong: layer half: ") + what));
   };
@@ -413,14 +357,14 @@ TEST_F(OwnPartsTest, ALayerThatSaysAnImpossibleOutputIsRefused) {
 }
 
 TEST_F(OwnPartsTest, ALayerWithoutAKernelIsRefused) {
-  const Model model = with_wrong({[](const tensor::Shape& in) { return in; }});
+  const Model model = with_wrong({});
   expect_refusal<std::invalid_argument>(1, experiment(), {.dataset = &dataset, .model = &model},
                                         HasSubstr("\"wrong\" has no kernel"));
 }
 
 // Where images are split in space, a layer that reads neighbouring pixels gets whole ones.
 TEST_F(OwnPartsTest, ALayerThatJoinsPixelsTrainsOnAGridAsOnOneRank) {
-  const Model model = with_shift({.traits = {.joins_pixels = true}});
+  const Model model = with_shift({.traits = LayerTraits{.joins_pixels = true}});
   const TrainerOptions options{.dataset = &dataset, .model = &model};
   const EpochMetrics alone = train_once(1, experiment(), options);
   Experiment split = experiment();

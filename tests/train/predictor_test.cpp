@@ -14,6 +14,7 @@
 #include <rondo/train/predictor.hpp>
 
 #include "train/support/network.hpp"
+#include "train/support/own_layer.hpp"
 
 namespace rondo::train::predictor_test {
 namespace {
@@ -105,33 +106,13 @@ TEST(FoldingTest, ScalesTheBiasThatAConvolutionHas) {
   EXPECT_EQ(predictor.model().layers.size(), 2U);
 }
 
-// A program's layer with statistics of batches: what it computes is not known here.
-struct OwnNormLayer {};
-
-class OwnNorm final : public LayerType {
- public:
-  std::string text() const override { return "own norm"; }
-  LayerTraits traits() const noexcept override { return {.batch_statistics = true}; }
-  tensor::Shape output(const tensor::Shape& input) const override { return input; }
-  LayerParameters parameters(const tensor::Shape& input) const override {
-    return {.learned = {{.name = "gamma", .shape = {input.c}, .initial = Initial::ones}},
-            .statistics = {}};
-  }
-  std::unique_ptr<LayerKernel> kernel(tensor::Engine& /*engine*/, const tensor::Shape& /*input*/,
-                                      bool /*input_gradient*/,
-                                      KernelPurpose /*purpose*/) const override {
-    return nullptr;  // it is only folded here
-  }
-};
-
-std::shared_ptr<const LayerType> make_layer_type(const OwnNormLayer& /*layer*/) {
-  return std::make_shared<OwnNorm>();
-}
-
+// What a program's layer with statistics of batches computes is not known here.
 TEST(FoldingTest, KeepsALayerOfAProgramThatTakesStatistics) {
+  const test::OwnLayer norm{.traits = LayerTraits{.batch_statistics = true},
+                            .learned = {{.name = "gamma", .shape = {4}, .initial = Initial::ones}}};
   Model model{.name = "own", .input = {1, 4, 4, 2}, .classes = 3};
   model.layers = {{"conv", ConvolutionLayer{.filters = 4}, {0}},
-                  {"norm", OwnNormLayer{}, {1}},
+                  {"norm", norm, {1}},
                   {"fc", FullyConnectedLayer{.outputs = 3}, {2}}};
   const ParameterLayout layout = layout_of(model);
 

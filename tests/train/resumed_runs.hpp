@@ -57,6 +57,17 @@ void expect_refusal(int ranks, const Experiment& experiment, const TrainerOption
 }
 
 /// How a run ended, as rank 0 tells.
+/// The last epoch of a run, as rank 0 tells it.
+inline EpochMetrics train_once(int ranks, const Experiment& experiment,
+                               const TrainerOptions& options) {
+  EpochMetrics last;
+  rondo::test::World{ranks}.run([&](transport::World& world) {
+    const EpochMetrics mine = train(world, experiment, options);
+    if (world.rank() == 0) last = mine;
+  });
+  return last;
+}
+
 struct RunEnd {
   EpochMetrics last = {};
   bool stopped = false;

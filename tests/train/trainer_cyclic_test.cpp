@@ -17,6 +17,7 @@
 #include "support/scratch_folder.hpp"
 #include "train/experiments.hpp"
 #include "train/outcome.hpp"
+#include "train/resumed_runs.hpp"
 #include "train/tiny_network.hpp"
 
 namespace rondo::train::trainer_cyclic_test {
@@ -25,8 +26,10 @@ namespace {
 using nlohmann::json;
 using rondo::test::Backend;
 using rondo::test::ScratchFolder;
+using test::events;
 using test::Outcome;
 using test::train_on;
+using test::train_once;
 using testing::Each;
 
 // 192 samples an epoch, in batches of 24. However late a rank gets its turn, no push is as long as
@@ -38,29 +41,6 @@ Experiment cyclic(std::int64_t epochs = 2) {
   experiment.train.epochs = epochs;
   experiment.update.minibatch_cap = 3;
   return experiment;
-}
-
-/// The last epoch of a run in `folder`.
-EpochMetrics train_in(const std::filesystem::path& folder, int ranks, const Experiment& experiment,
-                      const TrainerObserver& observer = {}) {
-  EpochMetrics last;
-  TrainerOptions options;
-  options.run_folder = folder;
-  options.observer = observer;
-  rondo::test::World{ranks}.run([&](transport::World& world) {
-    const EpochMetrics metrics = train(world, experiment, options);
-    if (world.rank() == 0) last = metrics;
-  });
-  return last;
-}
-
-std::vector<json> lines_of(const std::filesystem::path& folder, const std::string& event) {
-  std::vector<json> lines;
-  std::ifstream stream(folder / "metrics.jsonl");
-  for (std::string line; std::getline(stream, line);) {
-    if (json::parse(line).at("event") == event) lines.push_back(json::parse(line));
-  }
-  return lines;
 }
 
 TEST(TrainerCyclicTest, AnEpochIsOverWhenItsSamplesAreTrained) {
@@ -107,8 +87,8 @@ TEST(TrainerCyclicTest, ReachesNinetyPercentWithFixedAndDynamicDelays) {
 
 TEST(TrainerCyclicTest, EveryTurnIsInTheMetrics) {
   const ScratchFolder folder;
-  train_in(folder.path(), 2, cyclic());
-  const std::vector<json> pushes = lines_of(folder.path(), "push");
+  train_once(2, cyclic(), {.run_folder = folder.path()});
+  const std::vector<json> pushes = events(folder.path(), "push");
 
   ASSERT_FALSE(pushes.empty());
   EXPECT_TRUE(std::ranges::is_sorted(
@@ -126,9 +106,9 @@ TEST(TrainerCyclicTest, AReplayGivesTheSameBits) {
   const ScratchFolder first;
   const ScratchFolder second;
   Experiment experiment = cyclic();
-  const EpochMetrics recorded = train_in(first.path(), 3, experiment);
+  const EpochMetrics recorded = train_once(3, experiment, {.run_folder = first.path()});
   experiment.update.replay = first.path() / "token_trace.jsonl";
-  const EpochMetrics replayed = train_in(second.path(), 3, experiment);
+  const EpochMetrics replayed = train_once(3, experiment, {.run_folder = second.path()});
   EXPECT_EQ(replayed.parameter_hash, recorded.parameter_hash);
   EXPECT_EQ(replayed.test_loss, recorded.test_loss);
 }
@@ -136,7 +116,7 @@ TEST(TrainerCyclicTest, AReplayGivesTheSameBits) {
 /// The digests of the parameters at the end of each epoch of the run in `folder`.
 std::vector<std::string> digests_of(const std::filesystem::path& folder) {
   std::vector<std::string> digests;
-  for (const json& epoch : lines_of(folder, "epoch")) digests.push_back(epoch.at("parameter_hash"));
+  for (const json& epoch : events(folder, "epoch")) digests.push_back(epoch.at("parameter_hash"));
   return digests;
 }
 
@@ -146,7 +126,7 @@ TEST(TrainerCyclicTest, AReplayMayHaveFewerOrMoreEpochs) {
     Experiment experiment = cyclic(2);
     experiment.optimizer.schedule = sync::Decay::constant;
     experiment.update.delay = delay;
-    train_in(recorded.path(), 3, experiment);
+    train_once(3, experiment, {.run_folder = recorded.path()});
     const std::vector<std::string> expected = digests_of(recorded.path());
     ASSERT_EQ(expected.size(), 2U);
     experiment.update.replay = recorded.path() / "token_trace.jsonl";
@@ -154,7 +134,8 @@ TEST(TrainerCyclicTest, AReplayMayHaveFewerOrMoreEpochs) {
       const ScratchFolder replayed;
       experiment.train.epochs = epochs;
 
-      EXPECT_EQ(train_in(replayed.path(), 3, experiment).epoch, epochs) << static_cast<int>(delay);
+      EXPECT_EQ(train_once(3, experiment, {.run_folder = replayed.path()}).epoch, epochs)
+          << static_cast<int>(delay);
 
       std::vector<std::string> digests = digests_of(replayed.path());
       digests.resize(2, expected[1]);  // what is more goes by the clock
@@ -166,7 +147,7 @@ TEST(TrainerCyclicTest, AReplayMayHaveFewerOrMoreEpochs) {
 // The pushes at the end of a run are in its metrics alone.
 TEST(TrainerCyclicTest, ATraceEndsWithParks) {
   const ScratchFolder folder;
-  train_in(folder.path(), 2, cyclic(1));
+  train_once(2, cyclic(1), {.run_folder = folder.path()});
   std::ifstream stream(folder.path() / "token_trace.jsonl");
   std::size_t turns = 0;
   std::string last;
@@ -174,7 +155,7 @@ TEST(TrainerCyclicTest, ATraceEndsWithParks) {
 
   ASSERT_GT(turns, 0U);
   EXPECT_EQ(json::parse(last).at("kind"), "park");
-  EXPECT_GT(lines_of(folder.path(), "push").size(), turns);
+  EXPECT_GT(events(folder.path(), "push").size(), turns);
 }
 
 TEST(TrainerCyclicTest, GroupsThatSplitLayersTakeTurnsAsSingleRanksDo) {
@@ -182,7 +163,7 @@ TEST(TrainerCyclicTest, GroupsThatSplitLayersTakeTurnsAsSingleRanksDo) {
   Experiment alone = cyclic();
   Experiment groups = alone;
   groups.grid.channel = 2;
-  const EpochMetrics recorded = train_in(folder.path(), 4, groups);
+  const EpochMetrics recorded = train_once(4, groups, {.run_folder = folder.path()});
   alone.update.replay = folder.path() / "token_trace.jsonl";
 
   const EpochMetrics replayed = train_on(2, alone).metrics.at(0);
@@ -197,8 +178,8 @@ TEST(TrainerCyclicTest, UnequalSharesMakeTheWholeBatch) {
   Experiment experiment = cyclic(1);
   experiment.train.global_batch = 7;
   experiment.update.delay = sync::Delay::fixed;
-  train_in(folder.path(), 3, experiment);
-  std::vector<json> pushes = lines_of(folder.path(), "push");
+  train_once(3, experiment, {.run_folder = folder.path()});
+  std::vector<json> pushes = events(folder.path(), "push");
   std::erase_if(pushes, [](const json& push) { return push.at("kind") != "push"; });
 
   ASSERT_GE(pushes.size(), 6U);
@@ -263,7 +244,7 @@ CyclicEpoch epoch_of(const std::string& settings, Alternation* alternation = nul
     const EpochMetrics last = train(world, experiment, options);
     if (world.rank() == 0) epoch.parameter_hash = last.parameter_hash;
   });
-  epoch.turns = lines_of(folder.path(), "push");
+  epoch.turns = events(folder.path(), "push");
   return epoch;
 }
 
@@ -304,8 +285,9 @@ TEST(TrainerCyclicTest, ATurnWithoutAGradientIsPassedOnIfTheKeySaysSo) {
 TEST(TrainerCyclicTest, ProgressIsInSamples) {
   const ScratchFolder folder;
   std::vector<Progress> progress;
-  train_in(folder.path(), 2, cyclic(1),
-           {.on_progress = [&](const Progress& now) { progress.push_back(now); }});
+  train_once(2, cyclic(1),
+             {.run_folder = folder.path(),
+              .observer = {.on_progress = [&](const Progress& now) { progress.push_back(now); }}});
   ASSERT_FALSE(progress.empty());
   EXPECT_EQ(progress.back().epoch_samples, 192);
   EXPECT_GT(progress.back().samples, 0);
