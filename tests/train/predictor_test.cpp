@@ -106,7 +106,7 @@ TEST(FoldingTest, ScalesTheBiasThatAConvolutionHas) {
   EXPECT_EQ(predictor.model().layers.size(), 2U);
 }
 
-// What a program's layer with statistics of batches computes is not known here.
+// Folding does not know what a program's layer with statistics of batches computes.
 TEST(FoldingTest, KeepsALayerOfAProgramThatTakesStatistics) {
   const test::OwnLayer norm{.traits = LayerTraits{.batch_statistics = true},
                             .learned = {{.name = "gamma", .shape = {4}, .initial = Initial::ones}}};
