@@ -5,6 +5,7 @@ All ranks run the same cases in the same order.
 
 import math
 import unittest
+from unittest import mock
 
 import numpy
 
@@ -56,6 +57,12 @@ class Mistakes(unittest.TestCase):
         masked = numpy.ma.MaskedArray([1.0, 2.0], mask=[False, True])
         refused(TypeError, r"array.filled\(", WORLD.allreduce, masked)
         refused(TypeError, r"out.filled\(", WORLD.allreduce, numpy.zeros(2), out=masked)
+
+    def test_a_numpy_without_allocators(self):
+        with mock.patch.object(rondo._arrays, "_set_handler", None):
+            with mock.patch.object(rondo._arrays, "_capsule", None):
+                with mock.patch.object(numpy, "__version__", "1.21.5"):
+                    self.refuses(RuntimeError, "needs NumPy 1.22", WORLD.arrays().__enter__)
 
     def test_lists(self):
         self.refuses(TypeError, "not int", WORLD.allreduce_coalesced, [1, 2])

@@ -361,7 +361,8 @@ class World(Communicator):
 
         They are ordinary arrays, may outlive the `with` and the World, and lie elsewhere where the
         arena has no room for them. A forked child shares their memory with its parent. NumPy calls
-        Python for each array that it makes and frees, which takes some microseconds.
+        Python for each array that it makes and frees, which takes some microseconds. From NumPy 1.22
+        on.
         """
         return arrays_of(self._shared)
 

@@ -111,6 +111,11 @@ def _make_capsule():
 
 def _find_set_handler():
     """PyDataMem_SetHandler, which stands in this place of NumPy's C interface since 1.22."""
+    if tuple(int(part) for part in numpy.__version__.split(".")[:2]) < (1, 22):
+        raise RuntimeError(
+            f"World.arrays() needs NumPy 1.22 or a later one, and this is {numpy.__version__}; "
+            "make arrays by World.empty(), or adopt them"
+        )
     core = getattr(numpy, "_core", None) or numpy.core  # of NumPy 2, and of 1
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype = ctypes.c_void_p
